@@ -1,0 +1,1 @@
+"""Anabranch: a state service for PySpark Structured Streaming."""

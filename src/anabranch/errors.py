@@ -1,0 +1,145 @@
+"""Every error that Anabranch raises, as one tree.
+
+AnabranchError                    a PySparkException: `getCondition()`, `getMessage()`
+├── InvalidArgument               the caller's mistake, found before anything was done (a ValueError too)
+├── LocationError                 the state location
+│   ├── LocationNotWritable       cannot be created or written
+│   ├── LocationInUse             another live service holds it
+│   ├── FormatNotSupported        written by a newer format
+│   ├── StateMismatch             belongs to another query, operator or schema
+│   └── CorruptState              a file is damaged, truncated or missing
+├── EpochError                    Spark and the state disagree about batches
+│   ├── IncompleteBatch           some lanes of the last batch never finished
+│   └── EpochGap                  the asked batch does not follow the stored state
+├── ProcessorError                user code failed; carries the user's traceback
+├── ServiceUnavailable            a worker or the coordinator cannot be reached
+└── ProtocolViolation             a bug in Anabranch: an event that its phase does not allow
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+
+__all__ = [
+    "AnabranchError",
+    "CorruptState",
+    "EpochError",
+    "EpochGap",
+    "FormatNotSupported",
+    "IncompleteBatch",
+    "InvalidArgument",
+    "LocationError",
+    "LocationInUse",
+    "LocationNotWritable",
+    "ProcessorError",
+    "ProtocolViolation",
+    "ServiceUnavailable",
+    "StateMismatch",
+    "error_from_condition",
+]
+
+
+class AnabranchError(PySparkException):
+    """Base of all errors: a condition in Spark's style and a message that ends with what to do."""
+
+    condition = "ANABRANCH_ERROR"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message=message)
+        self._errorClass = self.condition
+
+    def __str__(self) -> str:
+        return self.getMessage()
+
+    def __reduce__(self) -> tuple[type[AnabranchError], tuple[str]]:
+        return type(self), (self._message,)
+
+
+class InvalidArgument(AnabranchError, ValueError):
+    """A bad argument; nothing was started or changed."""
+
+    condition = "INVALID_ARGUMENT"
+
+
+class LocationError(AnabranchError):
+    """The state location cannot be used as asked."""
+
+    condition = "STATE_LOCATION"
+
+
+class LocationNotWritable(LocationError):
+    """The location cannot be created or written."""
+
+    condition = "STATE_LOCATION.NOT_WRITABLE"
+
+
+class LocationInUse(LocationError):
+    """Another live service holds the location, or has taken it over."""
+
+    condition = "STATE_LOCATION.IN_USE"
+
+
+class FormatNotSupported(LocationError):
+    """The location was written by a newer format."""
+
+    condition = "STATE_LOCATION.FORMAT_NOT_SUPPORTED"
+
+
+class StateMismatch(LocationError):
+    """The stored state belongs to another query, operator or schema."""
+
+    condition = "STATE_LOCATION.MISMATCH"
+
+
+class CorruptState(LocationError):
+    """A stored file is damaged, truncated or missing."""
+
+    condition = "STATE_LOCATION.CORRUPT"
+
+
+class EpochError(AnabranchError):
+    """Spark and the stored state disagree about batches."""
+
+    condition = "STATE_EPOCH"
+
+
+class IncompleteBatch(EpochError):
+    """Some lanes of the last batch never finished."""
+
+    condition = "STATE_EPOCH.INCOMPLETE_BATCH"
+
+
+class EpochGap(EpochError):
+    """The asked batch does not follow the stored state."""
+
+    condition = "STATE_EPOCH.GAP"
+
+
+class ProcessorError(AnabranchError):
+    """User code failed; the message carries the user's traceback."""
+
+    condition = "STATEFUL_PROCESSOR_FAILED"
+
+
+class ServiceUnavailable(AnabranchError):
+    """A worker or the coordinator cannot be reached."""
+
+    condition = "STATE_SERVICE_UNAVAILABLE"
+
+
+class ProtocolViolation(AnabranchError):
+    """An event that the current phase does not allow: a bug in Anabranch."""
+
+    condition = "INTERNAL_PROTOCOL_VIOLATION"
+
+
+def _tree(root: type[AnabranchError]) -> dict[str, type[AnabranchError]]:
+    found = {root.condition: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+def error_from_condition(condition: str, message: str) -> AnabranchError:
+    """Rebuild an error that crossed a process boundary as (condition, message)."""
+    return _tree(AnabranchError).get(condition, AnabranchError)(message)

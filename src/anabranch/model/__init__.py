@@ -1,0 +1,1 @@
+"""Plain values shared by every layer: ids, routing, key space."""

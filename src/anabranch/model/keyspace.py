@@ -1,0 +1,41 @@
+"""From a key's 64-bit hash to its key group and bin: the only place that knows the formula.
+
+Spark computes the hash (`xxhash64` of the key columns) and the shuffle uses the same `pmod`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+HASH = "__hash"
+"""Column with the key's hash: first in every row batch and every state section."""
+
+GROUP = "__group"
+"""Column with the key group: first in every output batch of a worker."""
+
+OP = "__op"
+"""Changelog column: UPSERT or DELETE, second (after HASH) in every changelog section."""
+
+UPSERT = 0
+DELETE = 1
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpace:
+    """How keys are divided: `groups` key groups with `bins` bins each."""
+
+    groups: int = 256
+    bins: int = 16
+
+    def group_of(self, hashes: Int64s) -> Int64s:
+        """Key group of each hash; the same as Spark's `pmod(hash, groups)`."""
+        return np.mod(hashes, self.groups)
+
+    def bin_of(self, hashes: Int64s) -> Int64s:
+        """Bin inside its key group of each hash."""
+        return np.mod(np.floor_divide(hashes, self.groups), self.bins)

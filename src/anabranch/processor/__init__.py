@@ -1,0 +1,1 @@
+"""Stateful operators: they turn a transaction's rows into state changes and outputs."""

@@ -1,0 +1,101 @@
+"""The line between the worker, which owns transactions, and operators, which know what rows mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from anabranch.model.keyspace import KeySpace
+from anabranch.state.contract import GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Spark's clock readings for one batch, in milliseconds; the same on every retry."""
+
+    processing_time_ms: int
+    watermark_ms: int
+    """Fires event-time timers and closes windows."""
+    late_watermark_ms: int
+    """Rows at or before it are late: the watermark of the batch before, as in Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChunk:
+    """All rows of some key groups of a transaction; HASH first, then the operator's input columns."""
+
+    groups: tuple[int, ...]
+    rows: pa.Table
+
+
+class Transaction(Protocol):
+    """All rows of one lane for one epoch on one worker, and where the effects go."""
+
+    @property
+    def epoch(self) -> int:
+        """Spark's batch id."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Every key group of the transaction, also those without rows (their timers may be due)."""
+
+    @property
+    def times(self) -> BatchTimes:
+        """Clock readings of the batch."""
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """The rows, in chunks with disjoint key groups; a group's rows are all in one chunk."""
+
+    def initial(self) -> Iterator[RowChunk]:
+        """Initial-state rows, in the same form; empty except in the operator's first epoch."""
+
+    def emit(self, rows: pa.Table) -> None:
+        """Add output rows: GROUP (int32) first, then the operator's output columns."""
+
+    def log(self, section: str, entries: pa.Table) -> None:
+        """Add changed entries to the changelog: HASH, OP (uint8), key columns, payload."""
+
+
+@dataclass(slots=True)
+class OperatorStats:
+    """What a transaction did, in the words of Spark's state operator progress."""
+
+    rows_updated: int = 0
+    rows_removed: int = 0
+    rows_dropped_late: int = 0
+    timers_fired: int = 0
+
+
+class OperatorEngine(Protocol):
+    """One operator on one worker."""
+
+    def create_group(self) -> GroupState:
+        """Empty state for a key group."""
+
+    def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
+        """Run the transaction on the states of its key groups (all of `tx.groups` are there).
+
+        `begin` was called on each state. On an exception the worker undoes all of them, so nothing here
+        needs to be atomic. The same rows in the same order give the same outputs in the same order.
+        """
+
+    def close(self) -> None:
+        """End of the worker: let user code clean up."""
+
+
+class OperatorDefinition(Protocol):
+    """An operator as made in the driver; picklable, sent to workers over the authenticated channel."""
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """JSON-able: what must be the same between runs (kind, key columns, state variables, types)."""
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Columns of the outputs, without GROUP."""
+
+    def open(self, keyspace: KeySpace) -> OperatorEngine:
+        """Make the engine, in a worker."""

@@ -1,0 +1,1 @@
+"""The Spark side: plans in the driver, lanes in the tasks."""

@@ -1,0 +1,1 @@
+"""Keyed state in memory, one object for each key group of an operator."""
