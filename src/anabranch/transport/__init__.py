@@ -1,1 +1,1 @@
-"""transport"""
+"""How processes talk: Arrow Flight with a token, JSON for control, Arrow batches for rows. Never pickle from strangers."""

@@ -1,0 +1,129 @@
+"""Calls to a coordinator or worker: one cached connection per address, errors translated once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from anabranch.transport.auth import call_options
+from anabranch.transport.wire import END_MARK, Message, decode, encode, from_flight
+
+_TRANSPORT_ERRORS = (pa.ArrowException, flight.FlightError, OSError)
+
+_connections: dict[str, flight.FlightClient] = {}
+_connections_lock = threading.Lock()
+
+
+def _connection(address: str) -> flight.FlightClient:
+    with _connections_lock:
+        if address not in _connections:
+            _connections[address] = flight.FlightClient(f"grpc://{address}")
+        return _connections[address]
+
+
+def forget(address: str) -> None:
+    """Close the connection to a process that is gone."""
+    with _connections_lock:
+        client = _connections.pop(address, None)
+    if client is not None:
+        client.close()
+
+
+class Peer:
+    """A process of the service that can be called."""
+
+    def __init__(self, address: str, token: str, name: str) -> None:
+        self.address = address
+        self.name = name
+        self._token = token
+
+    def call(
+        self, action: str, message: Message, timeout_seconds: float | None = None
+    ) -> Message:
+        """One request, one reply."""
+        return self.send(action, encode(message), timeout_seconds)
+
+    def send(self, action: str, body: bytes, timeout_seconds: float | None = None) -> Message:
+        """Like `call`, with a body that is not JSON."""
+        options = call_options(self._token, timeout_seconds)
+        try:
+            results = list(
+                _connection(self.address).do_action(flight.Action(action, body), options)
+            )
+        except _TRANSPORT_ERRORS as error:
+            raise from_flight(error, self.name) from None
+        return decode(results[0].body) if results else {}
+
+    def exchange(self, header: Message) -> Exchange:
+        """Open a stream of rows in both directions."""
+        descriptor = flight.FlightDescriptor.for_command(encode(header))
+        try:
+            writer, reader = _connection(self.address).do_exchange(
+                descriptor, call_options(self._token)
+            )
+        except _TRANSPORT_ERRORS as error:
+            raise from_flight(error, self.name) from None
+        return Exchange(self, writer, reader)
+
+
+class Exchange:
+    """Rows to a worker, then its report and outputs back."""
+
+    def __init__(self, peer: Peer, writer: Any, reader: Any) -> None:
+        self._peer = peer
+        self._writer = writer
+        self._reader = reader
+        self._begun = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send rows."""
+        try:
+            if not self._begun:
+                self._writer.begin(batch.schema)
+                self._begun = True
+            self._writer.write_batch(batch)
+        except _TRANSPORT_ERRORS as error:
+            raise self._cause(error) from None
+
+    def done_writing(self, schema: pa.Schema) -> None:
+        """Send the end mark; without it the worker takes the stream for a broken one."""
+        try:
+            if not self._begun:
+                self._writer.begin(schema)
+                self._begun = True
+            self._writer.write_metadata(pa.py_buffer(END_MARK))
+            self._writer.done_writing()
+        except _TRANSPORT_ERRORS as error:
+            raise self._cause(error) from None
+
+    def read(self) -> tuple[pa.RecordBatch | None, Message | None] | None:
+        """Next batch or report; None at the end."""
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            return None
+        except _TRANSPORT_ERRORS as error:
+            raise from_flight(error, self._peer.name) from None
+        message = decode(chunk.app_metadata) if chunk.app_metadata is not None else None
+        return chunk.data, message
+
+    def close(self) -> None:
+        """Give up the exchange; the worker drops what it has of it."""
+        try:
+            self._reader.cancel()
+            self._writer.close()
+        except _TRANSPORT_ERRORS:
+            pass  # already gone
+
+    def _cause(self, error: Exception) -> Exception:
+        """A failed write only says that the stream ended; the reader knows why."""
+        try:
+            self._reader.read_chunk()
+        except _TRANSPORT_ERRORS as cause:
+            return from_flight(cause, self._peer.name)
+        except StopIteration:
+            pass
+        return from_flight(error, self._peer.name)

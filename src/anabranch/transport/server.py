@@ -1,0 +1,109 @@
+"""A Flight server that knows nothing of state: it checks the token and hands calls to a handler."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from anabranch.errors import AnabranchError
+from anabranch.transport.auth import TokenCheck
+from anabranch.transport.wire import END_MARK, Message, decode, encode, flight_error
+
+_log = logging.getLogger("anabranch.transport")
+
+
+class Handler(Protocol):
+    """What a process does with calls."""
+
+    def action(self, name: str, body: bytes) -> Message:
+        """One request, one reply."""
+
+    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Reply:
+        """Rows of a transaction; ends in its outputs."""
+
+
+class Reply(Protocol):
+    """Report first, then output batches."""
+
+    @property
+    def report(self) -> Message:
+        """What was done."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The outputs."""
+
+
+class Server(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens on one port until stopped."""
+
+    def __init__(self, host: str, token: str, handler: Handler) -> None:
+        super().__init__(f"grpc://{host}:0", middleware={"token": TokenCheck(token)})
+        self.address = f"{host}:{self.port}"
+        self._handler = handler
+        self._thread = threading.Thread(
+            target=self.serve, name=f"anabranch-server-{self.port}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Serve in the background."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and wait for the calls that run."""
+        self.shutdown()
+        self._thread.join()
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        """Flight's entry for control calls."""
+        reply = _translated(lambda: self._handler.action(action.type, bytes(action.body)))
+        return iter([flight.Result(pa.py_buffer(encode(reply)))])
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Flight's entry for transactions."""
+        header = decode(descriptor.command)
+        reply: Reply = _translated(lambda: self._handler.exchange(header, _rows(reader)))
+        writer.begin(reply.schema)
+        writer.write_metadata(pa.py_buffer(encode(reply.report)))
+        for batch in reply.batches():
+            writer.write_batch(batch)
+
+
+class ConnectionLost(Exception):
+    """The caller went away before its end mark."""
+
+
+def _rows(reader: Any) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            raise ConnectionLost("The stream ended without its end mark.") from None
+        except (pa.ArrowException, flight.FlightError, OSError) as error:
+            raise ConnectionLost(str(error)) from None
+        if chunk.data is not None:
+            yield chunk.data
+        if chunk.app_metadata is not None and bytes(chunk.app_metadata) == END_MARK:
+            return
+
+
+def _translated(call: Any) -> Any:
+    try:
+        return call()
+    except AnabranchError as error:
+        raise flight_error(error) from None
+    except ConnectionLost as error:
+        raise flight.FlightCancelledError(str(error)) from None
+    except Exception as error:
+        _log.exception("Unexpected error in a call")
+        detail = "".join(traceback.format_exception(error))
+        raise flight_error(AnabranchError(f"Unexpected error, please report it: {detail}")) from None
