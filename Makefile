@@ -1,0 +1,49 @@
+# Every target works in a fresh clone: the environment and Java are seen to first.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help env java test check format unit soak demo bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## Make the virtual environment .venv (PYTHON=... chooses the interpreter)
+
+$(STAMP): pyproject.toml scripts/ensure-env
+	@scripts/ensure-env $(VENV)
+	@touch $@
+
+java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
+	@scripts/ensure-java $(BIN)/python
+
+test: check java ## Everything: checks and all tests except soak
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## Lint, format, types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## Mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+unit: $(STAMP) ## Quick tests only: no JVM
+	$(BIN)/python -m pytest -m "not spark and not slow and not soak"
+
+soak: java ## Long tests: minutes of load, faults and rescaling
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+demo: java ## See a query being rescaled while it runs
+	$(BIN)/anabranch demo
+
+bench: java ## Compare with Spark's own operators
+	$(BIN)/anabranch bench
+
+clean: ## Remove the environment and everything that was made
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	  .hypothesis spark-warehouse metastore_db derby.log
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,101 @@
+"""The `anabranch` command: finds the subcommand, runs it, turns errors into one clear message.
+
+A subcommand is a module of this package, named in COMMANDS, with `register(subparsers)`: it adds
+its parser and sets `run=function`; the function takes the parsed arguments, returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    Run = Callable[[argparse.Namespace], int]
+
+COMMANDS = {
+    "demo": "a small streaming query that is rescaled while it runs, explained step by step",
+    "bench": "compare throughput, latency and rescaling with Spark's own operators",
+    "simulate": "run the protocol against crashes, delays and duplicates from a seed",
+    "doctor": "check that Python, Java and the libraries here can run Anabranch",
+}
+"""Every subcommand with its line in `anabranch --help`."""
+
+DESCRIPTION = """\
+Anabranch keeps the keyed state of PySpark Structured Streaming beside the dataflow,
+so that a running query can be rescaled, rebalanced and recovered without a stop.
+"""
+
+EXAMPLES = """\
+examples:
+  anabranch doctor            can this machine run it?
+  anabranch demo              see a query being rescaled, in about a minute
+"""
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+
+class _Version(argparse.Action):
+    """Prints the version; looks it up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"anabranch {version('anabranch')}")
+        parser.exit()
+
+
+def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser; only the chosen subcommand's module is imported, so that help stays fast."""
+    parser = argparse.ArgumentParser(
+        prog="anabranch",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        module = f"{__package__}.{name}"
+        if find_spec(module) is None:
+            continue
+        if name == chosen:
+            import_module(module).register(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console command; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    try:
+        parser = build_parser(chosen)
+        if not words:
+            parser.print_help()
+            return EXIT_ERROR
+        args = parser.parse_args(words)
+        return _run(args.run, args)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(run: Run, args: argparse.Namespace) -> int:
+    from anabranch.errors import AnabranchError
+
+    try:
+        return run(args)
+    except AnabranchError as error:
+        print(f"anabranch: {error}", file=sys.stderr)
+        return EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())
