@@ -1,0 +1,112 @@
+"""What all tests share: order, one Spark session, and proof that no worker outlives them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration", "spark")
+"""Cheap and telling first: a broken unit fails before a JVM starts."""
+
+ROOT = Path(__file__).parent.parent
+SESSION_MARK = "ANABRANCH_TEST_SESSION"
+LEFTOVER_GRACE_SECONDS = 10
+
+
+def pytest_configure() -> None:
+    # Inherited by every process that tests start, also by those whose parent was killed.
+    os.environ[SESSION_MARK] = uuid.uuid4().hex
+    # Test classes are pickled by reference: Spark's and our workers must find `tests`.
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    # Before any JVM starts: Spark must use this interpreter and stay on this machine.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path: Path) -> int:
+    """Place of a test file in the order; files beside this one come first."""
+    folder = path.relative_to(ROOT / "tests").parts[0]
+    return FOLDERS.index(folder) if folder in FOLDERS else -1
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small local Spark for all tests."""
+    from pyspark.sql import SparkSession
+
+    from anabranch.cli.java import check_java
+
+    check_java()
+    folder = tmp_path_factory.mktemp("spark")
+    state_store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.eventLog.enabled": "false",
+        "spark.local.dir": folder / "local",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.providerClass": state_store,
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("anabranch-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, str(value))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_worker_is_left() -> Iterator[None]:
+    """At the very end (it was set up first), no worker that a test started may be alive."""
+    yield
+    deadline = time.monotonic() + LEFTOVER_GRACE_SECONDS
+    while (left := _workers_alive()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"Worker processes outlived the tests: {left}"
+
+
+def _workers_alive() -> dict[int, str]:
+    """Command lines, by process id, of this session's workers; none where there is no /proc."""
+    found = {}
+    mark = f"{SESSION_MARK}={os.environ[SESSION_MARK]}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        words = _read(process / "cmdline").decode(errors="replace").split("\0")
+        if not Path(words[0]).name.startswith("python"):
+            continue
+        # Not the first word: the interpreter's own path may contain the project's name.
+        command = " ".join(words[1:])
+        is_worker = "anabranch" in command and "worker" in command
+        if is_worker and mark in _read(process / "environ").split(b"\0"):
+            found[int(process.name)] = command
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        # The process has ended, or belongs to someone else.
+        return b""

@@ -1,0 +1,112 @@
+"""The rules of the code base that no linter knows, as tests."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+PURE_FOLDERS = ("protocol", "migration", "model")
+"""Events in, effects out: the same code runs in production and under the simulator."""
+
+IMPURE = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pandas",
+    "pathlib",
+    "pyarrow",
+    "pyspark",
+    "queue",
+    "random",
+    "secrets",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib",
+    "uuid",
+}
+
+
+def each_module(paths: list[Path]) -> pytest.MarkDecorator:
+    names = [str(path.relative_to(SOURCE)) for path in paths]
+    return pytest.mark.parametrize("path", paths, ids=names)
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported_packages(tree: ast.Module) -> Iterator[str]:
+    """Top-level packages that a module imports anywhere, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name.split(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+@each_module(MODULES)
+def test_modules_are_short(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MODULE_LINES_MAX, "too long: find the second concept in it and move it out"
+
+
+@each_module(MODULES)
+def test_functions_are_short(path: Path) -> None:
+    functions = (
+        node
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    too_long = {
+        f"{function.name}, line {function.lineno}": length
+        for function in functions
+        if (length := (function.end_lineno or 0) - function.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert not too_long
+
+
+@each_module(MODULES)
+def test_modules_and_public_classes_say_their_purpose(path: Path) -> None:
+    tree = parse(path)
+    assert ast.get_docstring(tree), "no module docstring"
+    silent = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+    assert not silent, "classes without a docstring"
+
+
+@each_module([path for path in MODULES if path.relative_to(SOURCE).parts[0] in PURE_FOLDERS])
+def test_pure_folders_touch_nothing_outside(path: Path) -> None:
+    assert not IMPURE & set(imported_packages(parse(path)))
+
+
+def test_public_names_resolve() -> None:
+    package = importlib.import_module("anabranch")
+    names = getattr(package, "__all__", [])
+    assert len(names) == len(set(names))
+    missing = [name for name in names if not hasattr(package, name)]
+    assert not missing

@@ -1,0 +1,88 @@
+"""`anabranch doctor`: findings, exit code, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.cli import doctor
+from anabranch.cli.java import Java, JavaNotReady
+from anabranch.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_java", lambda: Java("/opt/java", "17.0.9", 17))
+
+
+def no_java() -> Java:
+    raise JavaNotReady("Spark needs Java.\nInstall it:\n  so")
+
+
+def test_a_good_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "All is well." in text
+    assert "17.0.9 (/opt/java)" in text
+    assert "NO" not in text
+
+
+def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    wanted = ["python", "pyspark", "pyarrow", "pandas", "numpy", "java", "cores", "memory"]
+    assert list(report["findings"]) == wanted
+
+
+def test_what_is_wrong_is_said_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "check_java", no_java)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "NO  java     not ready" in text
+    assert "Install it:\n        so" in text
+    assert "Something must be mended" in text
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"]["java"]["ok"] is False
+
+
+def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LIBRARIES", ("pandas",))
+    monkeypatch.setattr("pandas.__version__", "3.0.1")
+    finding = next(finding for finding in doctor.examine() if finding.name == "pandas")
+    assert not finding.ok
+    assert "-m pip install" in finding.advice
+    missing = doctor._library("surely_not_installed", ">=1")
+    assert not missing.ok
+    assert "cannot be imported" in missing.value
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "expected"),
+    [
+        ("4.1.0", "<5,>=4.1", True),
+        ("4.0.9", "<5,>=4.1", False),
+        ("5.0.0", "<5,>=4.1", False),
+        ("4.3.0.dev1", "<5,>=4.1", True),
+        ("3.10.0", "<3.14,>=3.10", True),
+        ("3.14.0", "<3.14,>=3.10", False),
+        ("26.0.1", ">=18", True),
+        ("2.2", ">=2.2,<3", True),
+    ],
+)
+def test_version_ranges(version: str, wanted: str, expected: bool) -> None:
+    assert doctor.in_range(version, wanted) is expected
+
+
+def test_memory_heeds_the_container_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, unlimited = tmp_path / "limit", tmp_path / "unlimited"
+    limit.write_text(f"{2**30}\n")
+    unlimited.write_text("max\n")
+    monkeypatch.setattr(doctor, "CGROUP_LIMITS", (str(unlimited), str(limit), "/none"))
+    finding = doctor._memory()
+    assert finding.value == "1.0 GiB"
+    assert not finding.ok

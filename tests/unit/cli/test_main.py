@@ -1,0 +1,118 @@
+"""The frame of the `anabranch` command: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from importlib.metadata import version
+from types import ModuleType
+
+import pytest
+
+from anabranch.cli import main as cli
+from anabranch.errors import InvalidArgument
+
+FAKE = "anabranch.cli.fake"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A subcommand `fake` whose `run` each test sets."""
+    module = ModuleType(FAKE)
+
+    def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        subparsers.add_parser("fake").set_defaults(run=lambda args: module.run(args))
+
+    module.register = register  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, FAKE, module)
+    monkeypatch.setattr(cli, "COMMANDS", {"fake": "does nothing"})
+    monkeypatch.setattr(cli, "find_spec", lambda name: object() if name == FAKE else None)
+    return module
+
+
+def fails_with(error: BaseException) -> object:
+    def run(_: argparse.Namespace) -> int:
+        raise error
+
+    return run
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert "PySpark Structured Streaming" in text
+    assert f"doctor    {cli.COMMANDS['doctor']}" in text
+    assert "examples:" in text
+
+
+def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"anabranch {version('anabranch')}\n"
+
+
+def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["doctr"])
+    assert "doctor" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("command")
+def test_a_command_without_a_module_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "COMMANDS", {"fake": "does nothing", "later": "not there"})
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert "does nothing" in text
+    assert "later" not in text
+
+
+def test_the_exit_code_is_the_commands(command: ModuleType) -> None:
+    command.run = lambda args: 7  # type: ignore[attr-defined]
+    assert cli.main(["fake"]) == 7
+
+
+def test_an_anabranch_error_is_one_message(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.run = fails_with(InvalidArgument("No such thing. Do that."))  # type: ignore[attr-defined]
+    assert cli.main(["fake"]) == 2
+    output = capsys.readouterr()
+    assert output.err == "anabranch: [INVALID_ARGUMENT] No such thing. Do that.\n"
+    assert output.out == ""
+
+
+def test_interrupt_is_quiet(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    command.run = fails_with(KeyboardInterrupt())  # type: ignore[attr-defined]
+    assert cli.main(["fake"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_keeps_its_traceback(command: ModuleType) -> None:
+    command.run = fails_with(ZeroDivisionError())  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["fake"])
+
+
+def test_help_does_not_wait_for_heavy_imports() -> None:
+    script = """
+import sys, anabranch
+before = set(sys.modules)
+from anabranch.cli.main import build_parser
+build_parser(None).format_help()
+added = {name.split(".")[0] for name in set(sys.modules) - before}
+print(sorted(added & {"pyspark", "pyarrow", "pandas", "numpy"}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
