@@ -1,1 +1,1 @@
-"""durability"""
+"""Durable state: atomic files, changelogs, snapshots, manifests and what to load from them."""

@@ -1,0 +1,254 @@
+"""Atomic files in a state location, wherever it is; the errors of storage are translated here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from anabranch.durability.backends import ArrowBackend, Backend, LocalBackend
+from anabranch.durability.locks import Hold
+from anabranch.durability.memory import Faults, Memory, MemoryBackend
+from anabranch.durability.names import TEMPORARY_SUFFIX
+from anabranch.errors import (
+    CorruptState,
+    InvalidArgument,
+    LocationError,
+    LocationNotWritable,
+)
+
+Location = str | os.PathLike[str] | tuple[Any, str]
+"""A local path, a URI that pyarrow.fs takes, or (pyarrow file system, path)."""
+
+Paths = list[str]
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_STORAGE_ERRORS = (OSError, pa.ArrowException)
+_AHEAD_LOCAL = 2
+_AHEAD_REMOTE = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class BlobStore:
+    """Files under one location: written whole or not at all, never changed in place.
+
+    Paths are relative to the location, with "/" between the parts. Safe to use from several
+    threads, cheap to pickle.
+    """
+
+    def __init__(self, location: Location, *, fsync: bool = True) -> None:
+        self._backend: Backend = _open_backend(location, fsync)
+
+    @property
+    def location(self) -> str:
+        """The location's full name: an absolute path or a URI."""
+        return self._backend.full_name("")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a folder of this machine's file system."""
+        return self._backend.is_local
+
+    def full_name(self, path: str) -> str:
+        """The file's name as the user knows it, for messages."""
+        return self._backend.full_name(path)
+
+    def write(self, path: str, buffers: bytes | Sequence[Any]) -> None:
+        """Write a file, complete or not visible; replaces an older one."""
+        with self._writing(path):
+            self._backend.write(_checked(path), _chunks(buffers))
+
+    def create_exclusive(self, path: str, buffers: bytes | Sequence[Any]) -> bool:
+        """Write a file unless it exists; whether it was written.
+
+        Exact on local file systems; on object stores two callers at once can both succeed.
+        """
+        with self._writing(path):
+            return self._backend.create(_checked(path), _chunks(buffers))
+
+    def read(self, path: str) -> Any:
+        """The whole file as an Arrow buffer."""
+        with self._reading(path):
+            return self._backend.read(_checked(path), 0, None)
+
+    def read_range(self, path: str, offset: int, length: int) -> Any:
+        """Part of a file; shorter if the file ends before."""
+        with self._reading(path):
+            return self._backend.read(_checked(path), offset, length)
+
+    def size(self, path: str) -> int:
+        """Length of a file in bytes."""
+        with self._reading(path):
+            return self._backend.size(_checked(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+        with self._reading(path):
+            try:
+                self._backend.size(_checked(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def list(self, prefix: str = "", *, temporary: bool = False) -> Paths:
+        """Paths of all files below a folder, sorted; none if there is no such folder.
+
+        `temporary` gives instead the leftovers of writes that never finished (or still run).
+        """
+        with self._reading(prefix):
+            found = self._backend.list(prefix.rstrip("/"), recursive=True)
+        return sorted(path for path in found if path.endswith(TEMPORARY_SUFFIX) == temporary)
+
+    def entries(self, folder: str = "") -> Paths:
+        """Paths of the files and folders directly in a folder, sorted; without temporary files."""
+        with self._reading(folder):
+            found = self._backend.list(folder.rstrip("/"), recursive=False)
+        return sorted(path for path in found if not path.endswith(TEMPORARY_SUFFIX))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; it is no error if it is gone."""
+        with self._writing(path), contextlib.suppress(FileNotFoundError):
+            self._backend.delete(_checked(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Remove many files, several at once where each one is a round trip."""
+        for _ in self.map_ahead(self.delete, paths):
+            pass
+
+    def hold(self, path: str, note: bytes) -> Hold | None:
+        """Take a lock that ends with this process; None if another one has it.
+
+        Always succeeds on stores without locks.
+        """
+        with self._writing(path):
+            return self._backend.hold(_checked(path), note)
+
+    def map_ahead(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Results in order, computed some items ahead in threads; bounded, so memory is too."""
+        pending = list(items)
+        ahead = _AHEAD_LOCAL if self.is_local else _AHEAD_REMOTE
+        if len(pending) <= 1:
+            yield from map(function, pending)
+            return
+        with ThreadPoolExecutor(min(ahead, len(pending)), "anabranch-blobs") as pool:
+            running = [pool.submit(function, item) for item in pending[:ahead]]
+            try:
+                for following in range(ahead, len(pending) + ahead):
+                    if not running:
+                        return
+                    result = running.pop(0).result()
+                    if following < len(pending):
+                        running.append(pool.submit(function, pending[following]))
+                    yield result
+            finally:
+                for future in running:
+                    future.cancel()
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except _STORAGE_ERRORS as error:
+            raise LocationNotWritable(
+                f"Cannot write {self.full_name(path)}: {_reason(error)}. Check that the location "
+                "exists, has free space, and that this process may write there."
+            ) from error
+
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise CorruptState(
+                f"State file {self.full_name(path)} is missing. Restore it from a backup of the "
+                "state location; files of a state location must not be deleted by hand."
+            ) from error
+        except _STORAGE_ERRORS as error:
+            raise LocationError(
+                f"Cannot read {self.full_name(path)}: {_reason(error)}. Check that the location "
+                "can be reached and that this process may read it."
+            ) from error
+
+
+class MemoryBlobStore(BlobStore):
+    """The same in memory, with faults on demand; for tests and simulation."""
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
+        self._backend = MemoryBackend(self._memory)
+
+    @property
+    def faults(self) -> Faults:
+        """Which writes go wrong."""
+        return self._memory.faults
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The content itself, to be damaged by tests."""
+        return self._memory.files
+
+    def twin(self) -> MemoryBlobStore:
+        """Another client of the same content, as another process would have."""
+        return MemoryBlobStore(self._memory)
+
+    def release_holds(self) -> None:
+        """As if every process that holds a lock had died."""
+        self._memory.holds.clear()
+
+
+def _open_backend(location: Location, fsync: bool) -> Backend:
+    if isinstance(location, tuple):
+        filesystem, path = location
+        return _backend_of(filesystem, path, f"{filesystem.type_name}:{path}", fsync)
+    name = os.fspath(location)
+    if not name:
+        raise InvalidArgument("The state location is empty. Give a folder or a URI.")
+    if not _URI.match(name):
+        return LocalBackend(os.path.expanduser(name), fsync)
+    # Spark's names for the same stores.
+    uri = re.sub(r"\A(s3a|s3n)://", "s3://", name)
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+    except (ValueError, *_STORAGE_ERRORS) as error:
+        raise InvalidArgument(
+            f"Cannot use {name!r} as a state location: {_reason(error)}. "
+            "Give a folder, or a URI that pyarrow.fs.FileSystem.from_uri takes."
+        ) from error
+    return _backend_of(filesystem, path, name.split("?", 1)[0], fsync)
+
+
+def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Backend:
+    base, inner = filesystem, path
+    while isinstance(base, pafs.SubTreeFileSystem):
+        base, inner = base.base_fs, f"{base.base_path.rstrip('/')}/{inner.lstrip('/')}"
+    if isinstance(base, pafs.LocalFileSystem):
+        return LocalBackend(inner, fsync)
+    return ArrowBackend(filesystem, path, shown)
+
+
+def _checked(path: str) -> str:
+    parts = path.split("/")
+    assert all(part not in ("", ".", "..") for part in parts), f"not a relative path: {path!r}"
+    return path
+
+
+def _chunks(buffers: bytes | Sequence[Any]) -> Sequence[Any]:
+    if isinstance(buffers, (bytes, bytearray, memoryview, pa.Buffer)):
+        return [buffers]
+    return buffers
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.rstrip(".")
+    return str(error).rstrip(".") or type(error).__name__

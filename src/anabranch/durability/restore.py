@@ -1,0 +1,138 @@
+"""Rebuild key groups from the files that a manifest lists; every file is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.durability.blobs import BlobStore
+from anabranch.durability.changelog import decode_changelog
+from anabranch.durability.frame import damaged
+from anabranch.durability.manifest import FileRef, Manifest, restore_plan
+from anabranch.durability.snapshot import SnapshotReader
+from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.state.contract import GroupState, Sections
+
+State = TypeVar("State", bound=GroupState)
+Grouped = dict[int, Sections]
+
+_WHOLE_FILE_BYTES_MAX = 4 * 1024 * 1024
+
+
+def load_groups(
+    store: BlobStore,
+    manifest: Manifest,
+    groups: Collection[int],
+    create: Callable[[], State],
+    bins: Collection[int] | None = None,
+) -> dict[int, State]:
+    """The states of these key groups (or of some bins of each) as of the manifest's epoch."""
+    states = {group: create() for group in groups}
+    snapshots, changelogs = _files(manifest, groups)
+
+    def read_snapshot(item: tuple[FileRef, list[int]]) -> Grouped:
+        return _read_snapshot(store, *item, bins)
+
+    def read_changelog(item: tuple[FileRef, list[int]]) -> Grouped:
+        return _read_changelog(store, *item, bins, manifest.keyspace)
+
+    # 1. Snapshots: each key is in one of them at most.
+    for grouped in store.map_ahead(read_snapshot, snapshots):
+        for group, sections in grouped.items():
+            states[group].install(sections)
+    # 2. Changelogs, in the order of their epochs.
+    for grouped in store.map_ahead(read_changelog, changelogs):
+        for group, sections in grouped.items():
+            states[group].replay(sections)
+    return states
+
+
+def split_by_group(sections: Sections, groups: Collection[int], keyspace: KeySpace) -> Grouped:
+    """The entries of each of these groups, in their order; groups without entries are left out."""
+    wanted = np.zeros(keyspace.groups, dtype=bool)
+    wanted[list(groups)] = True
+    grouped: Grouped = {}
+    for name, entries in sections.items():
+        of_entry = _narrow(keyspace.group_of(_hashes(entries)), keyspace.groups)
+        rows = np.flatnonzero(wanted[of_entry])
+        of_row = of_entry[rows]
+        if np.any(of_row[1:] < of_row[:-1]):
+            order = np.argsort(of_row, kind="stable")
+            rows, of_row = rows[order], of_row[order]
+            ordered = entries.take(pa.array(rows))
+        elif len(rows) == entries.num_rows:
+            ordered = entries
+        else:
+            ordered = entries.take(pa.array(rows))
+        present, starts = np.unique(of_row, return_index=True)
+        ends = np.append(starts[1:], len(of_row))
+        for group, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            grouped.setdefault(group, {})[name] = ordered.slice(start, end - start)
+    return grouped
+
+
+def _files(
+    manifest: Manifest, groups: Collection[int]
+) -> tuple[list[tuple[FileRef, list[int]]], list[tuple[FileRef, list[int]]]]:
+    """Each file to read with the groups to take from it."""
+    snapshots: dict[str, tuple[FileRef, list[int]]] = {}
+    changelogs: dict[str, tuple[FileRef, list[int]]] = {}
+    for plan in restore_plan(manifest, groups):
+        if (ref := plan.snapshot) is not None:
+            snapshots.setdefault(ref.path, (ref, []))[1].append(plan.group)
+        for ref in plan.changelogs:
+            changelogs.setdefault(ref.path, (ref, []))[1].append(plan.group)
+    in_order = sorted(changelogs.values(), key=lambda item: (item[0].epoch, item[0].path))
+    return list(snapshots.values()), in_order
+
+
+def _read_snapshot(
+    store: BlobStore, ref: FileRef, groups: list[int], bins: Collection[int] | None
+) -> Grouped:
+    if ref.bytes <= _WHOLE_FILE_BYTES_MAX or 2 * len(groups) >= len(ref.groups):
+        name = store.full_name(ref.path)
+        reader = SnapshotReader(_read_whole(store, ref), name=name, crc=ref.crc)
+    else:
+        reader = SnapshotReader(store, ref.path, crc=ref.crc)
+        reader.prefetch(groups)
+    read = {group: reader.read(group, bins) for group in groups}
+    return {group: sections for group, sections in read.items() if sections}
+
+
+def _read_changelog(
+    store: BlobStore,
+    ref: FileRef,
+    groups: list[int],
+    bins: Collection[int] | None,
+    keyspace: KeySpace,
+) -> Grouped:
+    content = _read_whole(store, ref)
+    sections = decode_changelog(content, store.full_name(ref.path), ref.crc)
+    if bins is not None:
+        sections = {name: _of_bins(entries, bins, keyspace) for name, entries in sections.items()}
+    return split_by_group(sections, groups, keyspace)
+
+
+def _read_whole(store: BlobStore, ref: FileRef) -> Any:
+    content = store.read(ref.path)
+    if content.size != ref.bytes:
+        what = f"it has {content.size} bytes, the manifest says {ref.bytes}"
+        raise damaged(store.full_name(ref.path), what)
+    return content
+
+
+def _of_bins(entries: pa.Table, bins: Collection[int], keyspace: KeySpace) -> pa.Table:
+    return entries.filter(pa.array(np.isin(keyspace.bin_of(_hashes(entries)), list(bins))))
+
+
+def _narrow(values: Int64s, limit: int) -> npt.NDArray[Any]:
+    return values.astype(np.uint16) if limit <= 1 << 16 else values  # NumPy radix-sorts 16 bits
+
+
+def _hashes(entries: pa.Table) -> Int64s:
+    hashes: Int64s = entries.column(HASH).to_numpy()
+    return hashes
