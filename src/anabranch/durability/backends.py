@@ -192,7 +192,8 @@ class ArrowBackend:
             self._put(target, chunks)
             return
         temporary = temporary_name(target)
-        self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+        if folder := target.rpartition("/")[0]:
+            self._filesystem.create_dir(folder, recursive=True)
         self._put(temporary, chunks)
         try:
             self._filesystem.move(temporary, target)
