@@ -1,1 +1,7 @@
 """Anabranch: a state service for PySpark Structured Streaming."""
+
+from __future__ import annotations
+
+from anabranch.service import StateService
+
+__all__ = ["StateService"]

@@ -267,6 +267,23 @@ class WorkerMachine:
             case TransactionFailed():
                 return self._failed(self._expect(event), event.error)
 
+    def is_busy(self, operator: str) -> bool:
+        """Whether a transaction of the operator is between its end mark and its answer."""
+        return any(
+            tx.phase in BUSY and tx.opened.operator == operator
+            for tx in self.transactions.values()
+        )
+
+    def is_settled(self, operator: str, group: KeyGroup, epoch: Epoch) -> bool:
+        """Whether a key group's state in memory is exactly that of an epoch, with nothing under way."""
+        held = self.held.get(operator, {}).get(group)
+        if held is None or held.as_of != epoch:
+            return False
+        return not any(
+            tx.phase in BUSY and tx.opened.operator == operator and group in tx.fresh
+            for tx in self.transactions.values()
+        )
+
     def _expect(self, event: Event) -> Tx:
         tx = self.transactions.get(event.tx)  # type: ignore[union-attr]
         if tx is None or (tx.phase, type(event)) not in TRANSITIONS:

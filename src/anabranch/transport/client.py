@@ -40,9 +40,7 @@ class Peer:
         self.name = name
         self._token = token
 
-    def call(
-        self, action: str, message: Message, timeout_seconds: float | None = None
-    ) -> Message:
+    def call(self, action: str, message: Message, timeout_seconds: float | None = None) -> Message:
         """One request, one reply."""
         return self.send(action, encode(message), timeout_seconds)
 

@@ -106,4 +106,6 @@ def _translated(call: Any) -> Any:
     except Exception as error:
         _log.exception("Unexpected error in a call")
         detail = "".join(traceback.format_exception(error))
-        raise flight_error(AnabranchError(f"Unexpected error, please report it: {detail}")) from None
+        raise flight_error(
+            AnabranchError(f"Unexpected error, please report it: {detail}")
+        ) from None

@@ -1,0 +1,384 @@
+"""The coordinator: answers lanes, commits epochs, keeps workers running. Lives in the Spark driver."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from anabranch.durability.manifest import FileRef, Manifest, next_manifest
+from anabranch.durability.store import StateStore
+from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
+from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.keyspace import KeySpace
+from anabranch.model.routing import initial_routing
+from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.protocol import coordinator as protocol
+from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.launcher import Launcher
+from anabranch.runtime.maintenance import Maintenance
+from anabranch.runtime.pool import WorkerPool
+from anabranch.transport.auth import new_token
+from anabranch.transport.client import Peer
+from anabranch.transport.server import Reply, Server
+from anabranch.transport.wire import Message, decode, encode
+
+_log = logging.getLogger("anabranch.coordinator")
+
+
+class Clock(Protocol):
+    """Spark's clocks for a query's batch."""
+
+    def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
+        """Clock readings of a batch that is running."""
+
+    def wants_batch(self, operator: str, query_id: str) -> bool:
+        """Whether a batch should run although no source has new rows."""
+
+
+@dataclass(slots=True)
+class BatchTiming:
+    """How long an operator took for one batch, for status()."""
+
+    epoch: int
+    started: float
+    seconds: float | None = None
+    stats: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Operator:
+    """An operator as the coordinator's runtime knows it."""
+
+    name: str
+    definition: OperatorDefinition
+    pickled: bytes
+    initial: list[str]
+    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
+    lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
+    times: tuple[int, BatchTimes] | None = None
+
+
+class Coordinator:
+    """Handler of the driver's server (transport contract: Handler) and interpreter of the protocol."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        launcher: Launcher,
+        clock: Clock,
+        keyspace: KeySpace,
+        workers: int,
+        make_config: Callable[..., WorkerConfig],
+        host: str,
+    ) -> None:
+        self.token = new_token()
+        self.keyspace = keyspace
+        self._store = store
+        self._clock = clock
+        self._run_id = secrets.token_hex(4)
+        self._lock = threading.RLock()
+        self._store_lock = threading.Lock()
+        self._operators: dict[str, Operator] = {}
+        self._requests: dict[int, Future[Message]] = {}
+        self._request_ids = itertools.count(1)
+        self._stopped = False
+        names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
+        self._machine, effects = protocol.CoordinatorMachine.create(
+            initial_routing(keyspace.groups, names)
+        )
+        self._pool = WorkerPool(
+            launcher,
+            lambda worker, incarnation: make_config(
+                worker=worker, incarnation=f"{self._run_id}{incarnation}", token=self.token
+            ),
+            self._prepare_worker,
+            lambda worker, incarnation: self._dispatch(protocol.WorkerUp(worker, incarnation)),
+            lambda worker, incarnation, reason: self._dispatch(
+                protocol.WorkerDown(worker, incarnation, reason)
+            ),
+        )
+        self._maintenance = Maintenance(store, self._store_lock, self._pool)
+        self._server = Server(host, self.token, self)
+        self._server.start()
+        self.address = self._server.address
+        self._perform(effects)
+
+    # -- for the service --
+
+    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> None:
+        """Make an operator known to the protocol and to all workers."""
+        pickled = encode({"operator": name}) + b"\n" + cloudpickle.dumps(definition)
+        with self._store_lock:
+            record = self._store.open_operator(name, definition.description, self.keyspace)
+            epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]
+        committed = epochs.pop() if epochs else None
+        before = epochs.pop() if epochs else None
+        with self._lock:
+            self._operators[name] = Operator(name, definition, pickled, initial)
+            self._dispatch(protocol.OperatorRegistered(name, record.query_id, committed, before))
+        for worker, peer in self._pool.peers().items():
+            try:
+                peer.send("install", pickled)
+            except ServiceUnavailable as error:  # its replacement gets the operator when it starts
+                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+
+    def committed(self, name: str) -> int | None:
+        """Last committed epoch of an operator."""
+        with self._lock:
+            return self._machine.operators[name].committed
+
+    def status(self) -> dict[str, Any]:
+        """Plain values about workers and operators."""
+        with self._lock:
+            summary = self._machine.statistics()
+            routing = self._machine.routing
+            timings = {name: list(op.timings) for name, op in self._operators.items()}
+        pids = self._pool.pids()
+        reports = {}
+        for worker, peer in self._pool.peers().items():
+            try:
+                reports[worker] = peer.call("status", {}, timeout_seconds=10)
+            except AnabranchError:
+                continue  # it just went away; the next call shows its replacement
+        workers = {
+            worker: {
+                "status": phase,
+                "pid": pids.get(worker),
+                "restarts": incarnation,
+                "key_groups": len(routing.groups_of(worker)),
+                **_totals(reports.get(worker)),
+            }
+            for worker, (phase, incarnation) in summary["workers"].items()
+        }
+        operators = {
+            name: {
+                "last_epoch": committed,
+                **_operator_totals(name, reports),
+                "batches": [asdict(timing) for timing in timings.get(name, [])],
+            }
+            for name, committed in summary["committed"].items()
+        }
+        return {
+            "routing_version": summary["routing_version"],
+            "key_groups": self.keyspace.groups,
+            "workers": workers,
+            "operators": operators,
+        }
+
+    def pids(self) -> dict[WorkerId, int]:
+        """Process ids of the workers."""
+        return self._pool.pids()
+
+    def stop(self) -> None:
+        """End workers, threads and the server."""
+        self._stopped = True
+        with self._lock:
+            waiting, self._requests = self._requests, {}
+        for future in waiting.values():
+            future.set_exception(ServiceUnavailable("The state service was stopped."))
+        self._maintenance.stop()
+        self._pool.stop()
+        self._server.stop()
+
+    # -- calls --
+
+    def action(self, name: str, body: bytes) -> Message:
+        """Calls of lanes and of the tick source."""
+        message = decode(body)
+        match name:
+            case "begin":
+                return self._begin(message)
+            case "finish":
+                return self._finish(message)
+            case "tick":
+                return {"tick": self._tick(message["operator"])}
+        raise AnabranchError(f"Unknown call '{name}': service and task versions differ.")
+
+    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Reply:
+        """Lanes send rows to workers only."""
+        raise InvalidArgument("Rows go to a worker, not to the coordinator.")
+
+    def _begin(self, message: Message) -> Message:
+        name = message["operator"]
+        if name not in self._operators:
+            raise ServiceUnavailable(f"Operator '{name}' is not registered in this service.")
+        operator, epoch = self._operators[name], message["epoch"]
+        grant = self._request(
+            lambda request: protocol.LaneBegan(
+                request,
+                name,
+                message["query_id"],
+                Epoch(epoch),
+                Lane(message["lane"]),
+                message["lanes"],
+            )
+        )
+        times = self._times(operator, message["query_id"], epoch)
+        return {**grant, "times": asdict(times), "initial": operator.initial}
+
+    def _times(self, operator: Operator, query_id: str, epoch: int) -> BatchTimes:
+        with self._lock:
+            if operator.times is None or operator.times[0] != epoch:
+                started = time.monotonic()
+                operator.times = epoch, self._clock.times(operator.name, query_id, epoch)
+                operator.timings.append(BatchTiming(epoch, started))
+                operator.lane_stats = {}
+            return operator.times[1]
+
+    def _finish(self, message: Message) -> Message:
+        operator = self._operators[message["operator"]]
+        operator.lane_stats[message["lane"]] = message["stats"]
+        report = LaneReport(
+            tuple(
+                TransactionReport(tx["worker"], tuple(tx["groups"]), tx["changelog"])
+                for tx in message["transactions"]
+            )
+        )
+        return self._request(
+            lambda request: protocol.LaneFinished(
+                request,
+                operator.name,
+                Epoch(message["epoch"]),
+                Lane(message["lane"]),
+                message["lanes"],
+                report,
+            )
+        )
+
+    def _tick(self, name: str) -> bool:
+        with self._lock:
+            view = self._machine.operators.get(name)
+            query_id = view.query_id if view is not None else None
+        return query_id is not None and self._clock.wants_batch(name, query_id)
+
+    def _request(self, make_event: Callable[[int], protocol.Event]) -> Message:
+        request, future = next(self._request_ids), Future[Message]()
+        with self._lock:
+            if self._stopped:
+                raise ServiceUnavailable("The state service was stopped.")
+            self._requests[request] = future
+        try:
+            self._dispatch(make_event(request))
+        except BaseException:
+            self._requests.pop(request, None)
+            raise
+        return future.result()
+
+    # -- protocol --
+
+    def _dispatch(self, event: protocol.Event) -> None:
+        if self._stopped:
+            return
+        with self._lock:
+            effects = self._machine.handle(event)
+        self._perform(effects)
+
+    def _perform(self, effects: list[protocol.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case protocol.GrantLane():
+                    self._grant(effect)
+                case protocol.ConfirmFinish():
+                    self._answer(effect.request, {})
+                case protocol.RefuseRequest():
+                    self._answer(effect.request, effect.error)
+                case protocol.BindQuery():
+                    with self._store_lock:
+                        self._store.bind_query(effect.operator, effect.query_id)
+                case protocol.WriteManifest():
+                    self._write_manifest(effect)
+                case protocol.StartWorker():
+                    self._pool.start(effect.worker, effect.incarnation)
+
+    def _answer(self, request: int, answer: Message | AnabranchError) -> None:
+        future = self._requests.pop(request, None)
+        if future is None:
+            return
+        if isinstance(answer, AnabranchError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    def _grant(self, effect: protocol.GrantLane) -> None:
+        owners = [
+            {
+                "worker": worker,
+                "address": self._pool.address(worker, effect.incarnations[worker]),
+                "groups": groups,
+            }
+            for worker, groups in effect.owners.items()
+        ]
+        grant = {"version": effect.version, "base": effect.base, "owners": owners}
+        self._answer(effect.request, grant)
+
+    def _write_manifest(self, effect: protocol.WriteManifest) -> None:
+        name, epoch = effect.operator, effect.epoch
+        try:
+            # 1. What the epoch starts from; 2. its changes and finished snapshots; 3. it exists.
+            with self._store_lock:
+                previous = None if effect.base is None else self._store.manifest(name, effect.base)
+                self._store.commit(self._manifest(previous, effect))
+        except AnabranchError as error:
+            self._dispatch(protocol.ManifestFailed(name, epoch, error))
+            return
+        self._note_commit(self._operators[name], epoch)
+        self._dispatch(protocol.ManifestWritten(name, epoch))
+        self._maintenance.after_commit(name, epoch)
+
+    def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:
+        changelogs = [
+            FileRef.from_json(json.loads(tx.changelog)).only(tx.groups)
+            for tx in effect.transactions
+            if tx.changelog is not None
+        ]
+        taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
+        return next_manifest(
+            previous,
+            effect.epoch,
+            changelogs,
+            [ref for ref in taken if self._store.accepts(effect.operator, ref)],
+            operator=effect.operator,
+            query_id=self._machine.operators[effect.operator].query_id,
+            keyspace=self.keyspace,
+            description=self._operators[effect.operator].definition.description,
+            committed_at=int(time.time() * 1000),
+        )
+
+    def _note_commit(self, operator: Operator, epoch: int) -> None:
+        timing = operator.timings[-1] if operator.timings else None
+        if timing is not None and timing.epoch == epoch:
+            timing.seconds = time.monotonic() - timing.started
+            for stats in list(operator.lane_stats.values()):
+                for key, value in stats.items():
+                    timing.stats[key] = timing.stats.get(key, 0) + value
+
+    def _prepare_worker(self, worker: WorkerId, peer: Peer) -> None:
+        with self._lock:
+            routing = self._machine.routing
+            operators = list(self._operators.values())
+        peer.call("grant", {"groups": routing.groups_of(worker), "version": routing.version})
+        for operator in operators:
+            peer.send("install", operator.pickled)
+
+
+def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
+    operators = report["operators"].values() if report else []
+    return {key: sum(op[key] for op in operators) for key in ("rows", "bytes")}
+
+
+def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
+    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
+    return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}

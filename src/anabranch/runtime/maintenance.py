@@ -1,0 +1,93 @@
+"""Background work after each commit: snapshots in the workers, garbage collection in the store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from dataclasses import dataclass
+
+from anabranch.durability.manifest import FileRef
+from anabranch.durability.store import StateStore
+from anabranch.errors import AnabranchError
+from anabranch.runtime.pool import WorkerPool
+
+_log = logging.getLogger("anabranch.maintenance")
+
+RETAINED_EPOCHS = 10
+GARBAGE_EPOCHS = 16
+"""Garbage is collected every so many epochs."""
+
+
+@dataclass(slots=True)
+class FinishedSnapshot:
+    """A snapshot file and the first manifest that lists it."""
+
+    ref: FileRef
+    listed_in: int | None = None
+
+
+class Maintenance:
+    """One thread that never delays a batch."""
+
+    def __init__(self, store: StateStore, store_lock: threading.Lock, pool: WorkerPool) -> None:
+        self._store = store
+        self._store_lock = store_lock
+        self._pool = pool
+        self._snapshots: dict[str, list[FinishedSnapshot]] = {}
+        self._lock = threading.Lock()
+        self._commits: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="anabranch-maintenance", daemon=True)
+        self._thread.start()
+
+    def after_commit(self, operator: str, epoch: int) -> None:
+        """An epoch exists now."""
+        self._commits.put((operator, epoch))
+
+    def snapshots_before(self, operator: str, epoch: int) -> list[FileRef]:
+        """Finished snapshots that the manifest of `epoch` may list: only of epochs committed before it.
+
+        A listed snapshot is handed on from manifest to manifest. It stays known here until a later epoch is
+        written, since `epoch` itself may be executed again.
+        """
+        with self._lock:
+            known = self._snapshots.get(operator, [])
+            kept = [
+                entry
+                for entry in known
+                if entry.listed_in in (None, epoch) and entry.ref.epoch < epoch
+            ]
+            for entry in kept:
+                entry.listed_in = epoch
+            self._snapshots[operator] = kept
+            return [entry.ref for entry in kept]
+
+    def stop(self) -> None:
+        """Finish what runs and end the thread."""
+        self._commits.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            commit = self._commits.get()
+            if commit is None:
+                return
+            if not self._commits.empty():
+                continue  # a newer commit is waiting: its snapshots are worth more
+            try:
+                self._maintain(*commit)
+            except AnabranchError as error:
+                _log.warning("Maintenance after batch %s failed: %s", commit[1], error)
+
+    def _maintain(self, operator: str, epoch: int) -> None:
+        for peer in self._pool.peers().values():
+            reply = peer.call("committed", {"operator": operator, "epoch": epoch})
+            taken = [FileRef.from_json(json.loads(text)) for text in reply["snapshots"]]
+            if taken:
+                with self._lock:
+                    known = self._snapshots.setdefault(operator, [])
+                    known.extend(FinishedSnapshot(ref) for ref in taken)
+        if epoch % GARBAGE_EPOCHS == 0:
+            with self._store_lock:
+                self._store.collect_garbage(operator, retain=RETAINED_EPOCHS)

@@ -1,0 +1,220 @@
+"""StateService: what users hold. Binds operators to a location, its workers and Spark queries."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from anabranch.durability.store import StateStore
+from anabranch.errors import InvalidArgument
+from anabranch.model.keyspace import KeySpace
+from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig
+from anabranch.runtime.coordinator import Coordinator
+from anabranch.runtime.launcher import LocalLauncher
+from anabranch.spark.attach import attach
+from anabranch.spark.clock import SparkClock
+from anabranch.spark.grouping import GroupedStream
+from anabranch.spark.plan import OperatorPlan
+
+__all__ = ["StateService"]
+
+
+class StateService:
+    """Keyed state for streaming queries, in worker processes beside Spark.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Session of the streaming queries.
+    location : str
+        Folder or URI (anything that `pyarrow.fs` opens) that keeps the state; made if missing.
+    workers : int
+        Number of worker processes.
+    key_groups, bins : int
+        How finely keys can be moved between workers; fixed once the location holds state.
+    lanes : int, optional
+        Tasks of the operator's stage; by default Spark's default parallelism. May change between runs.
+    memory_bytes : int
+        Limit for rows in flight in each worker; beyond it they go to disk.
+    host : str
+        Interface to listen on; loopback unless Spark's executors are on other hosts.
+    fsync : bool
+        Whether files reach the disk, not only the operating system, before a batch commits.
+
+    Examples
+    --------
+    >>> with StateService(spark, "state/orders", workers=2) as service:      # doctest: +SKIP
+    ...     totals = service.group_by(df, "k").aggregate(n=agg.count(), name="totals")
+    ...     query = totals.writeStream.format("console").start()
+    ...     query.awaitTermination()
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str,
+        *,
+        workers: int = 2,
+        key_groups: int = 256,
+        bins: int = 16,
+        lanes: int | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        host: str = "127.0.0.1",
+        fsync: bool = True,
+    ) -> None:
+        _check_arguments(spark, workers, key_groups, bins, lanes, memory_bytes)
+        self._spark = spark
+        self._keyspace = KeySpace(key_groups, bins)
+        self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
+        self._clock = SparkClock()
+        self._names: set[str] = set()
+        self._enabled: Any = None
+        _use_same_python(spark)
+        self._store = StateStore(location, fsync=fsync).open()
+        try:
+            self._coordinator = Coordinator(
+                self._store,
+                LocalLauncher(),
+                self._clock,
+                self._keyspace,
+                workers,
+                functools.partial(
+                    WorkerConfig,
+                    host=host,
+                    location=self._store.blobs.location,
+                    key_groups=key_groups,
+                    bins=bins,
+                    memory_bytes=memory_bytes,
+                    fsync=fsync,
+                ),
+                host,
+            )
+        except BaseException:
+            self._store.close()
+            raise
+        self._stop_at_exit = weakref.finalize(self, _stop, self._coordinator, self._store)
+        atexit.register(self._stop_at_exit)
+
+    # -- operators --
+
+    def group_by(self, df: DataFrame, *keys: str | Column, window: Any = None) -> GroupedStream:
+        """Group a streaming DataFrame by key columns (and a window, for aggregates)."""
+        return GroupedStream(self._attach, df, keys, window)
+
+    def enable(self) -> None:
+        """Run PySpark's own `df.groupBy(...).transformWithState(...)` on this service from now on."""
+        from anabranch.spark.enable import Takeover
+
+        self._check_running()
+        if self._enabled is None:
+            self._enabled = Takeover(self.group_by)
+            self._enabled.start()
+
+    def disable(self) -> None:
+        """Undo `enable`."""
+        if self._enabled is not None:
+            self._enabled.stop()
+            self._enabled = None
+
+    def _attach(self, plan: OperatorPlan, name: str) -> DataFrame:
+        self._check_running()
+        if name in self._names:
+            raise InvalidArgument(
+                f"This service already has an operator named '{name}'. Give each operator a name "
+                "of its own: its state is kept under it."
+            )
+        result = attach(self._coordinator, self._store.blobs, self._clock, plan, name, self._lanes)
+        self._names.add(name)
+        return result
+
+    # -- operation --
+
+    def status(self) -> dict[str, Any]:
+        """Workers, key groups, rows and bytes of state, last epochs, batch timings."""
+        self._check_running()
+        return self._coordinator.status()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether `stop` has not been called."""
+        return self._stop_at_exit.alive
+
+    def stop(self) -> None:
+        """End all workers and let go of the location; stop the queries first. Idempotent."""
+        self.disable()
+        self._stop_at_exit()
+        atexit.unregister(self._stop_at_exit)
+
+    def __enter__(self) -> StateService:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        where = self._store.blobs.location
+        return f"StateService({where!r}, {'running' if self.is_running else 'stopped'})"
+
+    def _check_running(self) -> None:
+        if not self.is_running:
+            raise InvalidArgument("This state service was stopped. Create a new one.")
+
+
+def _stop(coordinator: Coordinator, store: StateStore) -> None:
+    coordinator.stop()
+    store.close()
+
+
+def _check_arguments(
+    spark: SparkSession,
+    workers: int,
+    key_groups: int,
+    bins: int,
+    lanes: int | None,
+    memory_bytes: int,
+) -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidArgument(
+            "Spark Connect sessions have no driver in this process, where the state service lives. "
+            "Use a classic session: SparkSession.builder.master(...).getOrCreate()."
+        )
+    numbers: Sequence[tuple[str, int | None]] = (
+        ("workers", workers),
+        ("key_groups", key_groups),
+        ("bins", bins),
+        ("lanes", lanes),
+    )
+    for name, value in numbers:
+        if value is None and name == "lanes":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}.")
+    if workers > key_groups:
+        raise InvalidArgument(
+            f"{workers} workers cannot share {key_groups} key groups. Ask for fewer workers, or for "
+            "more key_groups in a new location (their number is fixed once there is state)."
+        )
+    if memory_bytes < 16 << 20:
+        raise InvalidArgument(f"memory_bytes must be at least 16 MiB, got {memory_bytes}.")
+
+
+def _use_same_python(spark: SparkSession) -> None:
+    """Tasks need this package: on one machine, let Spark use the driver's interpreter by default."""
+    import os
+
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen and context.master.startswith("local"):
+        context.pythonExec = sys.executable

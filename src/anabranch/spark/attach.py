@@ -1,0 +1,55 @@
+"""Binds an operator's plan to a running service: shuffle, lanes, ticks, initial state."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.durability.blobs import BlobStore
+from anabranch.durability.changelog import encode_changelog
+from anabranch.durability.names import initial_path
+from anabranch.errors import InvalidArgument
+from anabranch.model.keyspace import HASH
+from anabranch.runtime.coordinator import Coordinator
+from anabranch.runtime.worker import INITIAL_ROWS
+from anabranch.spark.clock import SparkClock
+from anabranch.spark.lane import LaneConfig, lane_function
+from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.ticks import with_ticks
+
+
+def attach(
+    coordinator: Coordinator,
+    blobs: BlobStore,
+    clock: SparkClock,
+    plan: OperatorPlan,
+    name: str,
+    lanes: int,
+) -> DataFrame:
+    """The operator's result as an ordinary streaming DataFrame."""
+    if not plan.input.isStreaming:
+        raise InvalidArgument(
+            f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static one."
+        )
+    clock.watch(name, plan.input.sparkSession, plan.time_mode)
+    initial = _save_initial_state(blobs, plan, name)
+    coordinator.register(name, plan.definition, initial)
+    config = LaneConfig(coordinator.address, coordinator.token, name, coordinator.keyspace, lanes)
+    rows = with_ticks(plan, config)
+    group = F.pmod(F.col(HASH), F.lit(coordinator.keyspace.groups))
+    lane = F.pmod(group, F.lit(lanes)).cast("int")
+    result = rows.repartitionById(lanes, lane).mapInArrow(lane_function(config), plan.output_schema)
+    if plan.event_time_column and plan.watermark_delay_ms is not None:
+        # Operators downstream find event time by this mark, as Spark's own do.
+        delay = {"spark.watermarkDelayMs": plan.watermark_delay_ms}
+        result = result.withMetadata(plan.event_time_column, delay)
+    return result
+
+
+def _save_initial_state(blobs: BlobStore, plan: OperatorPlan, name: str) -> list[str]:
+    """Keep the initial rows in the location, so that the first batch can run again after a crash."""
+    if plan.initial is None:
+        return []
+    path = initial_path(name, 0)
+    blobs.write(path, encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
+    return [path]

@@ -1,0 +1,58 @@
+"""Spark's own clocks: watermark and batch time of a running batch, read from the query's execution.
+
+Spark persists both in its offset log, so a batch that runs again sees the same readings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from anabranch.errors import ServiceUnavailable
+from anabranch.processor.contract import BatchTimes
+
+
+class SparkClock:
+    """Reads through the JVM gateway, in the driver."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, SparkSession] = {}
+        self._time_modes: dict[str, str] = {}
+
+    def watch(self, operator: str, session: SparkSession, time_mode: str) -> None:
+        """Say where the operator's query will run."""
+        self._sessions[operator] = session
+        self._time_modes[operator] = time_mode
+
+    def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
+        """Clock readings of the batch that is running."""
+        execution = self._execution(operator, query_id)
+        last = execution.lastExecution() if execution is not None else None
+        if last is None or last.currentBatchId() != epoch:
+            raise ServiceUnavailable(
+                f"Batch {epoch} of query {query_id} is not the one that Spark runs now; "
+                "the task that asked is a late one and its result is not used."
+            )
+        metadata = last.offsetSeqMetadata()
+        previous = last.prevOffsetSeqMetadata()
+        late = previous.get().batchWatermarkMs() if previous.isDefined() else 0
+        return BatchTimes(metadata.batchTimestampMs(), metadata.batchWatermarkMs(), late)
+
+    def wants_batch(self, operator: str, query_id: str) -> bool:
+        """Spark's own rule for batches without new rows: always for processing time, else when the
+        watermark has moved since the last batch."""
+        execution = self._execution(operator, query_id)
+        last = execution.lastExecution() if execution is not None else None
+        if last is None:
+            return False
+        if self._time_modes[operator] == "processingtime":
+            return True
+        watermark = int(execution.watermarkTracker().currentWatermark())
+        return watermark > int(last.offsetSeqMetadata().batchWatermarkMs())
+
+    def _execution(self, operator: str, query_id: str) -> Any:
+        query = self._sessions[operator]._jsparkSession.streams().get(query_id)
+        if query is None:
+            return None
+        return query.streamingQuery() if hasattr(query, "streamingQuery") else query

@@ -1,0 +1,54 @@
+"""`service.enable()`: PySpark's own methods on grouped streams, run by the service, user code unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, GroupedData
+
+from anabranch.spark.grouping import GroupedStream
+from anabranch.spark.stateful import grouping_of
+
+METHODS = ("transformWithState", "transformWithStateInPandas")
+
+
+class Takeover:
+    """Replaces two methods of GroupedData for as long as it is on; static DataFrames stay Spark's."""
+
+    def __init__(self, group_by: Callable[..., GroupedStream]) -> None:
+        self._group_by = group_by
+        self._originals: dict[str, Any] = {}
+        self._names_used: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Take over."""
+        for method in METHODS:
+            self._originals[method] = getattr(GroupedData, method)
+            setattr(GroupedData, method, self._replacement(method))
+
+    def stop(self) -> None:
+        """Give back."""
+        for method, original in self._originals.items():
+            setattr(GroupedData, method, original)
+        self._originals = {}
+
+    def _replacement(self, method: str) -> Callable[..., DataFrame]:
+        original = self._originals[method]
+
+        def transform(grouped: GroupedData, statefulProcessor: Any, *args: Any, **kw: Any) -> Any:
+            if not grouped._df.isStreaming:
+                return original(grouped, statefulProcessor, *args, **kw)
+            df, keys = grouping_of(grouped)
+            name = self._name_for(type(statefulProcessor).__name__)
+            stream = self._group_by(df, *keys)
+            return getattr(stream, method)(statefulProcessor, *args, name=name, **kw)
+
+        transform.__name__ = method
+        transform.__doc__ = original.__doc__
+        return transform
+
+    def _name_for(self, processor: str) -> str:
+        """State is kept under the processor's class name; further uses of it are numbered in order."""
+        used = self._names_used[processor] = self._names_used.get(processor, 0) + 1
+        return processor if used == 1 else f"{processor}-{used}"

@@ -1,0 +1,111 @@
+"""A grouped stream: the operators that can be put on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from anabranch.errors import InvalidArgument
+from anabranch.spark.plan import OperatorPlan
+
+Attach = Callable[[OperatorPlan, str], DataFrame]
+
+
+class GroupedStream:
+    """Made by `StateService.group_by`."""
+
+    def __init__(
+        self, attach: Attach, df: DataFrame, keys: Sequence[str | Column], window: Any
+    ) -> None:
+        self._attach = attach
+        self._df = df
+        self._keys = keys
+        self._window = window
+
+    def transformWithState(
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> DataFrame:
+        """PySpark's `GroupedData.transformWithState`; state is kept under `name`."""
+        return self._transform(
+            statefulProcessor,
+            outputStructType,
+            outputMode,
+            timeMode,
+            initialState,
+            eventTimeColumnName,
+            name,
+            use_pandas=False,
+        )
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> DataFrame:
+        """PySpark's `GroupedData.transformWithStateInPandas`; state is kept under `name`."""
+        return self._transform(
+            statefulProcessor,
+            outputStructType,
+            outputMode,
+            timeMode,
+            initialState,
+            eventTimeColumnName,
+            name,
+            use_pandas=True,
+        )
+
+    def aggregate(self, *, name: str, outputMode: str = "update", **aggregates: Any) -> DataFrame:
+        """Columnar aggregates (see `anabranch.agg`), one output column for each keyword."""
+        from anabranch.spark.aggregate import plan_aggregate
+
+        plan = plan_aggregate(self._df, self._keys, self._window, aggregates, outputMode)
+        return self._attach(plan, name)
+
+    def _transform(
+        self,
+        processor: StatefulProcessor,
+        output: StructType | str,
+        output_mode: str,
+        time_mode: str,
+        initial: Any,
+        event_time_column: str,
+        name: str | None,
+        use_pandas: bool,
+    ) -> DataFrame:
+        from anabranch.spark.stateful import plan_transform_with_state
+
+        if self._window is not None:
+            raise InvalidArgument(
+                "Windows are for aggregate(). In transformWithState, use timers, or group by "
+                "F.window(...) as a key column."
+            )
+        plan = plan_transform_with_state(
+            self._df,
+            self._keys,
+            processor,
+            output,
+            output_mode,
+            time_mode,
+            initial,
+            event_time_column,
+            use_pandas,
+        )
+        return self._attach(plan, name or type(processor).__name__)

@@ -1,0 +1,241 @@
+"""A lane: one Spark task that carries its rows to the workers that own them now, and brings outputs back.
+
+The lane keeps its rows until it has all outputs, so it can send them again when a worker dies; it keeps all
+outputs until the epoch's manifest is safe, so a crash never leaves half of them in the sink.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from anabranch.errors import AnabranchError, ServiceUnavailable
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.model.routing import lane_groups
+from anabranch.transport.client import Exchange, Peer
+from anabranch.transport.spool import Spool
+from anabranch.transport.wire import Message
+
+ATTEMPTS_MAX = 5
+"""Times that rows are sent before the task fails: a worker that dies on each of them is not bad luck."""
+
+RETRY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class LaneConfig:
+    """What a task needs to reach the service; travels inside the task's closure."""
+
+    coordinator: str
+    token: str
+    operator: str
+    keyspace: KeySpace
+    lanes: int
+
+
+LaneFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def lane_function(config: LaneConfig) -> LaneFunction:
+    """The function for `mapInArrow`."""
+
+    def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from anabranch.spark.lane import LaneRun
+
+        return LaneRun(config).run(batches)
+
+    return run_lane
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which batch and which lane this task is."""
+
+    query_id: str
+    epoch: int
+    lane: int
+    attempt: int
+
+    @classmethod
+    def current(cls) -> Task:
+        """Read from Spark's task context."""
+        context = TaskContext.get()
+        assert context is not None
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        epoch = context.getLocalProperty("streaming.sql.batchId")
+        if query_id is None or epoch is None:
+            raise AnabranchError(
+                "The result of a stateful operator can only be used in a streaming query: "
+                "start it with writeStream."
+            )
+        return cls(query_id, int(epoch), context.partitionId(), context.taskAttemptId())
+
+
+class LaneRun:
+    """One run of a lane."""
+
+    def __init__(self, config: LaneConfig) -> None:
+        self._config = config
+        self._task = Task.current()
+        self._coordinator = Peer(config.coordinator, config.token, "The state service")
+        self._rows = Spool()
+        self._row_schema = pa.schema([])
+        self._outputs = Spool()
+        self._reports: list[Message] = []
+        groups = config.keyspace.groups
+        self._missing = set(lane_groups(self._task.lane, config.lanes, groups))
+        """Key groups whose outputs have not arrived."""
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows in, outputs out."""
+        grant = self._begin()
+        self._send_and_receive(grant, self._keep(batches))
+        for attempt in range(1, ATTEMPTS_MAX):
+            if not self._missing:
+                break
+            time.sleep(RETRY_SECONDS * attempt)
+            self._send_and_receive(self._begin(), self._rows)
+        if self._missing:
+            raise self._failure
+        self._finish()
+        for batch in self._outputs:
+            yield pa.RecordBatch.from_arrays(batch.columns[1:], names=batch.schema.names[1:])
+
+    def _keep(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self._row_schema = batch.schema
+            self._rows.append(batch)
+            yield batch
+
+    def _begin(self) -> Message:
+        task = self._task
+        message = {
+            "operator": self._config.operator,
+            "query_id": task.query_id,
+            "epoch": task.epoch,
+            "lane": task.lane,
+            "lanes": self._config.lanes,
+        }
+        return self._coordinator.call("begin", message)
+
+    def _finish(self) -> None:
+        stats: dict[str, int] = {"rows_input": self._rows.num_rows}
+        for report in self._reports:
+            for key, value in report["stats"].items():
+                stats[key] = stats.get(key, 0) + value
+        message = {
+            "operator": self._config.operator,
+            "epoch": self._task.epoch,
+            "lane": self._task.lane,
+            "lanes": self._config.lanes,
+            "transactions": self._reports,
+            "stats": stats,
+        }
+        self._coordinator.call("finish", message)
+
+    # -- exchanges --
+
+    def _send_and_receive(self, grant: Message, batches: Iterable[pa.RecordBatch]) -> None:
+        """One try with every owner of a missing key group; failed ones stay missing."""
+        owners = _Owners(grant, self._missing, self._config.keyspace)
+        exchanges: dict[int, Exchange] = {}
+        try:
+            for index, owner in enumerate(owners.members):
+                self._guard(exchanges, index, lambda o=owner: self._open(grant, o))
+            for batch in batches:
+                for index, part in owners.divide(batch):
+                    if index in exchanges:
+                        self._guard(exchanges, index, lambda e=exchanges[index], p=part: e.write(p))
+            for index, exchange in list(exchanges.items()):
+                self._guard(exchanges, index, lambda e=exchange: e.done_writing(self._row_schema))
+            for index, exchange in list(exchanges.items()):
+                self._guard(exchanges, index, lambda e=exchange: self._receive(e))
+        finally:
+            for exchange in exchanges.values():
+                exchange.close()
+
+    def _guard(
+        self, exchanges: dict[int, Exchange], index: int, step: Callable[[], Exchange | None]
+    ) -> None:
+        """A worker that cannot be reached costs only its own key groups a retry."""
+        try:
+            opened = step()
+        except ServiceUnavailable as error:
+            self._failure: AnabranchError = error
+            failed = exchanges.pop(index, None)
+            if failed is not None:
+                failed.close()
+            return
+        if opened is not None:
+            exchanges[index] = opened
+
+    def _open(self, grant: Message, owner: Message) -> Exchange:
+        if owner["address"] is None:
+            raise ServiceUnavailable(f"Worker {owner['worker']} has just gone away.")
+        task = self._task
+        header = {
+            "operator": self._config.operator,
+            "epoch": task.epoch,
+            "lane": task.lane,
+            "lanes": self._config.lanes,
+            "attempt": task.attempt,
+            "groups": owner["groups"],
+            "version": grant["version"],
+            "base": grant["base"],
+            "times": grant["times"],
+            "initial": grant["initial"],
+        }
+        peer = Peer(owner["address"], self._config.token, f"Worker {owner['worker']}")
+        return peer.exchange(header)
+
+    def _receive(self, exchange: Exchange) -> None:
+        """Take all outputs of one worker or none."""
+        received: list[pa.RecordBatch] = []
+        report: Message | None = None
+        while (chunk := exchange.read()) is not None:
+            batch, message = chunk
+            report = message or report
+            if batch is not None and batch.num_rows:
+                received.append(batch)
+        if report is None:
+            raise ServiceUnavailable("A worker ended its answer without a report.")
+        for batch in received:
+            self._outputs.append(batch)
+        for transaction in report["transactions"]:
+            self._reports.append(transaction)
+            self._missing.difference_update(transaction["groups"])
+
+
+class _Owners:
+    """The workers that own a lane's missing key groups, and how a batch is divided among them."""
+
+    def __init__(self, grant: Message, missing: set[int], keyspace: KeySpace) -> None:
+        self.members: list[Message] = []
+        self._keyspace = keyspace
+        self._owner_of = np.full(keyspace.groups, -1, dtype=np.int64)
+        covered = 0
+        for owner in grant["owners"]:
+            groups = [group for group in owner["groups"] if group in missing]
+            covered += len(owner["groups"])
+            if groups:
+                self._owner_of[groups] = len(self.members)
+                self.members.append({**owner, "groups": groups})
+        whole = sum(len(member["groups"]) for member in self.members) == covered
+        self._is_single = whole and len(self.members) == 1
+
+    def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows for each member."""
+        if self._is_single:
+            yield 0, batch
+            return
+        hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
+        owner_of_row = self._owner_of[self._keyspace.group_of(hashes)]
+        for index in range(len(self.members)):
+            part = batch.filter(pa.array(owner_of_row == index))
+            if part.num_rows:
+                yield index, part

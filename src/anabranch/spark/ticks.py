@@ -1,0 +1,73 @@
+"""Batches without new rows: a source that never has rows, only offsets.
+
+Spark runs such batches only for its own stateful operators. Timers and windows of ours need them too, so their
+input is joined by a source whose offset moves on when Spark's own rule would ask for another batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from anabranch.spark.lane import LaneConfig
+from anabranch.spark.plan import OperatorPlan
+from anabranch.transport.client import Peer
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # PySpark before 4.2
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in for PySpark's mark."""
+
+
+class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets that count ticks; no partitions, no rows."""
+
+    def __init__(self, config: LaneConfig) -> None:
+        self._config = config
+        self._ticks: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        """Before the first tick."""
+        return {"tick": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """One more than `start` if a batch should run without rows."""
+        peer = Peer(self._config.coordinator, self._config.token, "The state service")
+        due = peer.call("tick", {"operator": self._config.operator})["tick"]
+        return {"tick": start["tick"] + 1} if due else start
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Ticks follow from rows that were there at the start, so they end by themselves."""
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        """No rows, so nothing to read."""
+        return []
+
+    def read(self, partition: InputPartition) -> Any:
+        """Never called: there are no partitions."""
+        return iter([])
+
+
+def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
+    """The operator's input, joined by ticks if its time mode needs them."""
+    if plan.time_mode == "none":
+        return plan.input
+
+    class Ticks(DataSource):
+        """Carries the connection in its closure: options would show up in query plans."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "anabranch_ticks"
+
+        def streamReader(self, schema: Any) -> TickReader:
+            return TickReader(config)
+
+    session = plan.input.sparkSession
+    session.dataSource.register(Ticks)
+    ticks = session.readStream.format("anabranch_ticks").schema(plan.input.schema).load()
+    return plan.input.union(ticks)

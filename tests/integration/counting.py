@@ -1,0 +1,110 @@
+"""A tiny operator for tests of the runtime: counts rows of a long key, in a plain dict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, KeySpace
+from anabranch.processor.contract import OperatorStats, Transaction
+from anabranch.state.contract import Sections
+
+OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+
+
+class CountingGroup:
+    def __init__(self, keyspace: KeySpace) -> None:
+        self.counts: dict[int, tuple[int, int]] = {}
+        self._old: dict[int, tuple[int, int] | None] = {}
+        self._keyspace = keyspace
+
+    def begin(self) -> None:
+        self._old = {}
+
+    def undo(self) -> None:
+        for key, value in self._old.items():
+            if value is None:
+                self.counts.pop(key, None)
+            else:
+                self.counts[key] = value
+        self._old = {}
+
+    def add(self, key: int, hashed: int) -> int:
+        self._old.setdefault(key, self.counts.get(key))
+        count = self.counts.get(key, (hashed, 0))[1] + 1
+        self.counts[key] = (hashed, count)
+        return count
+
+    def export(self, bins: Collection[int] | None = None) -> Sections:
+        items = sorted(self.counts.items(), key=lambda i: (self._bin(i[1][0]), i[0]))
+        items = [i for i in items if bins is None or self._bin(i[1][0]) in bins]
+        columns = {
+            HASH: pa.array([v[0] for _, v in items], pa.int64()),
+            "k": pa.array([k for k, _ in items], pa.int64()),
+            "n": pa.array([v[1] for _, v in items], pa.int64()),
+        }
+        return {"counts": pa.table(columns)}
+
+    def install(self, sections: Sections) -> None:
+        for row in sections["counts"].to_pylist():
+            self.counts[row["k"]] = (row[HASH], row["n"])
+
+    def replay(self, sections: Sections) -> None:
+        for row in sections["counts"].to_pylist():
+            assert row[OP] in (UPSERT, DELETE)
+            self.counts[row["k"]] = (row[HASH], row["n"])
+
+    def discard(self, bins: Collection[int]) -> None:
+        for key, (hashed, _) in list(self.counts.items()):
+            if self._bin(hashed) in bins:
+                del self.counts[key]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.counts)
+
+    @property
+    def num_bytes(self) -> int:
+        return 100 * len(self.counts)
+
+    def _bin(self, hashed: int) -> int:
+        return (hashed // self._keyspace.groups) % self._keyspace.bins
+
+
+class CountingEngine:
+    def __init__(self, keyspace: KeySpace) -> None:
+        self._keyspace = keyspace
+
+    def create_group(self) -> CountingGroup:
+        return CountingGroup(self._keyspace)
+
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        changed: dict[int, tuple[int, int]] = {}
+        for chunk in tx.chunks():
+            for row in chunk.rows.to_pylist():
+                hashed, key = row[HASH], row["k"]
+                group = hashed % self._keyspace.groups
+                changed[key] = hashed, states[group].add(key, hashed)
+        hashes = pa.array([h for h, _ in changed.values()], pa.int64())
+        keys = pa.array(list(changed), pa.int64())
+        counts = pa.array([n for _, n in changed.values()], pa.int64())
+        groups = pa.array([h % self._keyspace.groups for h, _ in changed.values()], pa.int32())
+        ops = pa.array([UPSERT] * len(changed), pa.uint8())
+        tx.log("counts", pa.table({HASH: hashes, OP: ops, "k": keys, "n": counts}))
+        tx.emit(pa.table({GROUP: groups, "k": keys, "n": counts}))
+        return OperatorStats(rows_updated=len(changed))
+
+    def close(self) -> None:
+        pass
+
+
+class Counting:
+    """The definition."""
+
+    description: Mapping[str, Any] = {"kind": "test-counting", "key": "long"}
+    output_schema = OUTPUT
+
+    def open(self, keyspace: KeySpace) -> CountingEngine:
+        return CountingEngine(keyspace)
