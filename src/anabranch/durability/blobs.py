@@ -46,6 +46,7 @@ class BlobStore:
 
     def __init__(self, location: Location, *, fsync: bool = True) -> None:
         self._backend: Backend = _open_backend(location, fsync)
+        self._ahead = _AHEAD_LOCAL if self._backend.is_local else _AHEAD_REMOTE
 
     @property
     def location(self) -> str:
@@ -136,8 +137,8 @@ class BlobStore:
     ) -> Iterator[Result]:
         """Results in order, computed some items ahead in threads; bounded, so memory is too."""
         pending = list(items)
-        ahead = _AHEAD_LOCAL if self.is_local else _AHEAD_REMOTE
-        if len(pending) <= 1:
+        ahead = self._ahead
+        if len(pending) <= 1 or ahead <= 1:
             yield from map(function, pending)
             return
         with ThreadPoolExecutor(min(ahead, len(pending)), "anabranch-blobs") as pool:
@@ -186,6 +187,7 @@ class MemoryBlobStore(BlobStore):
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
         self._backend = MemoryBackend(self._memory)
+        self._ahead = 1  # no threads: a simulation must be repeatable
 
     @property
     def faults(self) -> Faults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,19 +60,18 @@ def split_by_group(sections: Sections, groups: Collection[int], keyspace: KeySpa
     for name, entries in sections.items():
         of_entry = _narrow(keyspace.group_of(_hashes(entries)), keyspace.groups)
         rows = np.flatnonzero(wanted[of_entry])
+        if not len(rows):
+            continue
         of_row = of_entry[rows]
-        if np.any(of_row[1:] < of_row[:-1]):
+        is_ordered = not np.any(of_row[1:] < of_row[:-1])
+        if not is_ordered:
             order = np.argsort(of_row, kind="stable")
             rows, of_row = rows[order], of_row[order]
-            ordered = entries.take(pa.array(rows))
-        elif len(rows) == entries.num_rows:
-            ordered = entries
-        else:
-            ordered = entries.take(pa.array(rows))
-        present, starts = np.unique(of_row, return_index=True)
-        ends = np.append(starts[1:], len(of_row))
-        for group, start, end in zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            grouped.setdefault(group, {})[name] = ordered.slice(start, end - start)
+        if not is_ordered or len(rows) < entries.num_rows:
+            entries = entries.take(pa.array(rows))
+        starts = [0, *(np.flatnonzero(of_row[1:] != of_row[:-1]) + 1).tolist()]
+        for start, end in pairwise([*starts, len(of_row)]):
+            grouped.setdefault(int(of_row[start]), {})[name] = entries.slice(start, end - start)
     return grouped
 
 
