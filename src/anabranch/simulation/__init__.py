@@ -1,1 +1,1 @@
-"""simulation"""
+"""The real protocol machines on a seeded scheduler, network and store, against a sequential oracle."""

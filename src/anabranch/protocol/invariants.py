@@ -1,0 +1,225 @@
+"""Safety properties over the machines, checked after every simulated step.
+
+Each is a function whose docstring says in one line why it matters; docs/protocol.md says why it holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from anabranch.model.ids import Epoch, WorkerId
+from anabranch.protocol.coordinator import (
+    STARTS_MAX,
+    CoordinatorMachine,
+    GrantLane,
+    WorkerPhase,
+    WriteManifest,
+)
+from anabranch.protocol.epochs import EpochPhase
+from anabranch.protocol.worker import BUSY, TxPhase, WorkerMachine
+
+
+class InvariantBroken(AssertionError):
+    """A safety property does not hold: a bug in the protocol."""
+
+
+def _require(condition: bool, name: str, detail: object) -> None:
+    if not condition:
+        raise InvariantBroken(f"{name}: {detail}")
+
+
+# --- one worker --------------------------------------------------------------------------------
+
+
+def one_writer(machine: WorkerMachine) -> None:
+    """Two transactions on one key group at a time would overwrite each other's changes."""
+    seen: set[tuple[str, int]] = set()
+    for tx in machine.transactions.values():
+        if tx.phase in BUSY:
+            for group in tx.opened.groups:
+                key = (tx.opened.operator, group)
+                _require(key not in seen, "one_writer", key)
+                seen.add(key)
+
+
+def cache_is_current(machine: WorkerMachine) -> None:
+    """Cached outputs of another epoch than the state's would answer a retry with half of the truth."""
+    for operator, groups in machine.held.items():
+        for group, held in groups.items():
+            if held.outputs_of is not None:
+                fits = held.outputs_of == held.as_of
+                _require(fits, "cache_is_current", (operator, group, held))
+
+
+def applies_on_base(machine: WorkerMachine) -> None:
+    """Rows applied to any state but the base's would be lost or doubled."""
+    for tx in machine.transactions.values():
+        if tx.phase in BUSY:
+            held = machine.held[tx.opened.operator]
+            for group in tx.fresh:
+                here = held.get(group)
+                if here is None:
+                    _require(tx.phase is TxPhase.LOADING, "applies_on_base", (tx, group))
+                else:
+                    fits = here.as_of == tx.opened.base and here.outputs_of is None
+                    _require(fits, "applies_on_base", (tx, group, here))
+
+
+def base_before_epoch(machine: WorkerMachine) -> None:
+    """A base that contains the epoch would apply its rows twice."""
+    for tx in machine.transactions.values():
+        opened = tx.opened
+        fits = opened.base is None or opened.base < opened.epoch
+        _require(fits, "base_before_epoch", opened)
+
+
+def busy_is_owned(machine: WorkerMachine) -> None:
+    """A worker that changes key groups of others would fork their state."""
+    for tx in machine.transactions.values():
+        if tx.phase in BUSY:
+            fits = all(group in machine.granted for group in tx.opened.groups)
+            _require(fits, "busy_is_owned", tx)
+
+
+def waiting_has_reason(machine: WorkerMachine) -> None:
+    """A transaction that waits for nobody would wait forever."""
+    for tx in machine.transactions.values():
+        if tx.phase is TxPhase.WAITING:
+            wanted = set(tx.opened.groups)
+            fits = any(
+                other.phase in BUSY
+                and other.opened.operator == tx.opened.operator
+                and not wanted.isdisjoint(other.opened.groups)
+                for other in machine.transactions.values()
+            )
+            _require(fits, "waiting_has_reason", tx)
+
+
+WORKER_INVARIANTS: tuple[Callable[[WorkerMachine], None], ...] = (
+    one_writer,
+    cache_is_current,
+    applies_on_base,
+    base_before_epoch,
+    busy_is_owned,
+    waiting_has_reason,
+)
+
+
+def check_worker(machine: WorkerMachine) -> None:
+    """All properties of one worker."""
+    for invariant in WORKER_INVARIANTS:
+        invariant(machine)
+
+
+# --- the coordinator ---------------------------------------------------------------------------
+
+
+def base_chain(machine: CoordinatorMachine) -> None:
+    """An epoch that is not built on the one before it would forget or repeat a batch."""
+    for operator in machine.operators.values():
+        current = operator.current
+        if current is None:
+            continue
+        again = current.epoch == operator.committed
+        expected = operator.before_committed if again else operator.committed
+        _require(operator.base == expected, "base_chain", operator)
+
+
+def commit_is_complete(machine: CoordinatorMachine) -> None:
+    """A manifest with a lane missing would lose that lane's rows for good."""
+    for operator in machine.operators.values():
+        current = operator.current
+        if current is not None and current.phase is not EpochPhase.RUNNING:
+            _require(current.is_complete, "commit_is_complete", operator)
+
+
+def waiters_are_served(machine: CoordinatorMachine) -> None:
+    """A finish that waits for a commit that nobody writes would wait forever."""
+    for operator in machine.operators.values():
+        if operator.waiting_commit:
+            current = operator.current
+            fits = current is not None and current.phase is EpochPhase.COMMITTING
+            _require(fits, "waiters_are_served", operator)
+
+
+def parked_has_reason(machine: CoordinatorMachine) -> None:
+    """A lane that is parked while all its owners are up would wait forever."""
+    for event in machine.parked:
+        owners = machine.routing.by_owner(range(event.lane, len(machine.routing.owners), event.lanes))
+        fits = any(machine.workers[w].phase is WorkerPhase.STARTING for w in owners)
+        _require(fits, "parked_has_reason", event)
+
+
+def given_up_in_time(machine: CoordinatorMachine) -> None:
+    """A worker that never starts must end in an error that people see, not in an endless loop."""
+    for worker, view in machine.workers.items():
+        fits = (view.phase is WorkerPhase.FAILED) == (view.failed_starts >= STARTS_MAX)
+        _require(fits, "given_up_in_time", (worker, view))
+
+
+COORDINATOR_INVARIANTS: tuple[Callable[[CoordinatorMachine], None], ...] = (
+    base_chain,
+    commit_is_complete,
+    waiters_are_served,
+    parked_has_reason,
+    given_up_in_time,
+)
+
+
+def check_coordinator(machine: CoordinatorMachine) -> None:
+    """All properties of the coordinator."""
+    for invariant in COORDINATOR_INVARIANTS:
+        invariant(machine)
+
+
+# --- both --------------------------------------------------------------------------------------
+
+
+def check_grant(machine: CoordinatorMachine, grant: GrantLane) -> None:
+    """Rows sent to a worker that is not the owner or not up would reach nobody, or a zombie."""
+    for worker, groups in grant.owners.items():
+        view = machine.workers[worker]
+        fits = view.phase is WorkerPhase.UP and view.incarnation == grant.incarnations[worker]
+        _require(fits, "grant_at_worker_up", (grant, view))
+        owned = all(machine.routing.owner(group) == worker for group in groups)
+        _require(owned, "grant_at_owner", grant)
+
+
+def check_manifest(effect: WriteManifest, groups: int) -> None:
+    """A key group that a manifest lists twice or never would be doubled or lost in a restore."""
+    listed = Counter(group for report in effect.transactions for group in report.groups)
+    fits = listed == Counter(range(groups))
+    _require(fits, "manifest_covers_groups", (effect.epoch, sorted(listed.items())))
+
+
+def check_pair(
+    coordinator: CoordinatorMachine, worker: WorkerId, incarnation: int, machine: WorkerMachine
+) -> None:
+    """State of an epoch that is neither committed nor running would be read by no one, or by mistake."""
+    if coordinator.workers[worker].incarnation != incarnation:
+        return  # a process that was replaced: what it writes counts only if a lane reports it in time
+    owned = set(coordinator.routing.groups_of(worker))
+    _require(owned.issuperset(machine.granted), "granted_is_routed", (worker, machine.granted))
+    for name, groups in machine.held.items():
+        operator = coordinator.operators[name]
+        latest = -1 if operator.committed is None else operator.committed
+        if operator.current is not None:
+            latest = max(latest, operator.current.epoch)
+        for group, held in groups.items():
+            fits = held.as_of is None or held.as_of <= latest
+            _require(fits, "held_is_known", (worker, group, held, operator))
+
+
+@dataclass(slots=True)
+class History:
+    """Every epoch that was ever written with the base that it was built on."""
+
+    bases: dict[tuple[str, Epoch], Epoch | None] = field(default_factory=dict)
+
+    def check(self, effect: WriteManifest) -> None:
+        """An epoch written again on another base would change what it means."""
+        key = (effect.operator, effect.epoch)
+        known = self.bases.setdefault(key, effect.base)
+        _require(known == effect.base, "epoch_keeps_meaning", (effect.epoch, known, effect.base))

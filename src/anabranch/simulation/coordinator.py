@@ -1,0 +1,105 @@
+"""The simulated coordinator process: the real CoordinatorMachine inside a driver that can crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.errors import LocationNotWritable
+from anabranch.model.ids import Epoch, WorkerId
+from anabranch.model.routing import initial_routing
+from anabranch.protocol import coordinator as protocol
+from anabranch.simulation.lane import OPERATOR
+from anabranch.simulation.oracle import GROUPS
+from anabranch.simulation.store import Manifest
+
+if TYPE_CHECKING:
+    from anabranch.simulation.cluster import Cluster
+
+MANIFEST_TICKS, START_TICKS = 5, 8
+
+
+class CoordinatorProcess:
+    """One life of the driver's coordinator."""
+
+    __slots__ = ("cluster", "is_alive", "machine")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.is_alive = True
+        names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
+        self.machine, effects = protocol.CoordinatorMachine.create(initial_routing(GROUPS, names))
+        self.register()
+        for effect in effects:
+            self._perform(effect)
+
+    def register(self) -> None:
+        """Make the operator known, with what the store holds."""
+        store = self.cluster.store
+        committed, before = store.latest()
+        event = protocol.OperatorRegistered(
+            OPERATOR,
+            store.query_id,
+            None if committed is None else Epoch(committed),
+            None if before is None else Epoch(before),
+        )
+        self.handle(event)
+
+    def handle(self, event: protocol.Event) -> None:
+        """Feed the machine and perform its effects in order."""
+        if not self.is_alive:
+            return
+        for effect in self.machine.handle(event):
+            self._perform(effect)
+        self.cluster.checks.coordinator_step(self)
+
+    def _perform(self, effect: protocol.Effect) -> None:
+        cluster = self.cluster
+        match effect:
+            case protocol.GrantLane():
+                cluster.checks.granted(self, effect)
+                cluster.reply(effect.request, effect, f"grant base {effect.base}")
+            case protocol.ConfirmFinish():
+                cluster.reply(effect.request, effect, "confirmed")
+            case protocol.RefuseRequest():
+                cluster.reply(effect.request, effect, f"refused: {type(effect.error).__name__}")
+            case protocol.BindQuery():
+                cluster.store.query_id = effect.query_id
+            case protocol.WriteManifest():
+                self._write_manifest(effect)
+            case protocol.StartWorker():
+                schedule = cluster.scheduler
+                label = f"start {effect.worker}.{effect.incarnation}"
+                schedule.after(schedule.delay(START_TICKS), label, self._start, effect)
+
+    def _write_manifest(self, effect: protocol.WriteManifest) -> None:
+        cluster, schedule = self.cluster, self.cluster.scheduler
+        cluster.checks.manifest_begun(effect)
+        manifest = cluster.store.prepare(effect)
+        lands, is_reported = cluster.faults.write_outcome()
+        delay = schedule.delay(MANIFEST_TICKS)
+        if lands:
+            label = f"store gets manifest {effect.epoch}"
+            schedule.after(max(1, delay - 1), label, self._land, manifest)
+        done: protocol.Event = protocol.ManifestWritten(effect.operator, effect.epoch)
+        if not is_reported:
+            error = LocationNotWritable("simulated manifest failure")
+            done = protocol.ManifestFailed(effect.operator, effect.epoch, error)
+        schedule.after(delay, f"manifest {effect.epoch} reported {is_reported}", self.handle, done)
+
+    def _land(self, manifest: Manifest) -> None:
+        if self.is_alive or self.cluster.faults.write_survives_writer():
+            self.cluster.store.manifests[manifest.epoch] = manifest
+            self.cluster.checks.manifest_landed(manifest)
+
+    def _start(self, effect: protocol.StartWorker) -> None:
+        if not self.is_alive:
+            return
+        cluster = self.cluster
+        if cluster.faults.start_fails(effect.worker):
+            reason = "simulated failure to start."
+            self.handle(protocol.WorkerDown(effect.worker, effect.incarnation, reason))
+            return
+        cluster.start_worker(effect.worker, effect.incarnation)
+        up = protocol.WorkerUp(effect.worker, effect.incarnation)
+        label = f"{effect.worker}.{effect.incarnation} is up"
+        cluster.network.send(("C", effect.worker), None, label, self.handle, up)

@@ -1,0 +1,164 @@
+"""The simulated Spark driver: batches in order, task attempts, restarts, and an idempotent sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.errors import AnabranchError, EpochGap, IncompleteBatch, ServiceUnavailable
+from anabranch.protocol.coordinator import WorkerPhase
+from anabranch.simulation.checks import Failure
+from anabranch.simulation.lane import LaneTask
+from anabranch.simulation.oracle import Outputs
+
+if TYPE_CHECKING:
+    from anabranch.simulation.cluster import Cluster
+
+LAUNCH_TICKS, COMMIT_TICKS, KILL_TICKS = 3, 4, 30
+FAILURES_MAX = 4
+"""Spark's default for failures of one task before the query fails."""
+
+
+class SparkDriver:
+    """Runs the batches of one query; `committed` and `sink` stand for checkpoint and sink on disk."""
+
+    def __init__(self, cluster: Cluster, lanes: int) -> None:
+        self.cluster = cluster
+        self.lanes = lanes
+        self.committed = -1
+        self.sink: dict[int, dict[int, Outputs]] = {}
+        self.epoch = 0
+        self.run = 0
+        """Counts executions of batches; tasks of an older one are not listened to."""
+        self.attempts = 0
+        self.tasks: list[LaneTask] = []
+        self.done: dict[int, LaneTask] = {}
+        self.failures: dict[int, int] = {}
+        self.actions_left = 0
+        """Further times that foreachBatch runs the plan of this batch."""
+        self.skips_lanes = False
+        """The next execution leaves lanes out, as `head()` in foreachBatch does."""
+        self.crashes_before_commit = False
+        self.may_be_refused = False
+        """A batch was committed in Spark whose lanes did not all run: the next one must not pass."""
+        self.is_refused = False
+        self.is_running = False
+
+    # -- batches --
+
+    def start(self, lanes: int | None = None) -> None:
+        """Start (or restart) the query at the first batch that Spark has not committed."""
+        self.stop()
+        self.lanes = lanes or self.lanes
+        self.epoch = self.committed + 1
+        self.actions_left = 0
+        self.is_running = True
+        self.cluster.scheduler.note(f"query starts at batch {self.epoch} with {self.lanes} lanes")
+        self._execute()
+
+    def stop(self) -> None:
+        """End the query; its tasks are killed, but not at once."""
+        self.is_running = False
+        self.run += 1
+        for task in self.tasks:
+            self._kill_later(task)
+        self.tasks = []
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.is_refused or self.committed + 1 == len(self.cluster.oracle.batches)
+
+    def _execute(self) -> None:
+        self.run += 1
+        self.tasks, self.done, self.failures = [], {}, {}
+        self.wanted = list(range(self.lanes))
+        if self.skips_lanes and self.lanes > 1:
+            self.wanted = self.wanted[: 1 + int(self.cluster.rng.random() * (self.lanes - 1))]
+        self.skips_lanes = False
+        for lane in self.wanted:
+            self.launch(lane)
+
+    def launch(self, lane: int) -> None:
+        """Start an attempt of a lane."""
+        self.attempts += 1
+        task = LaneTask(self.cluster, self.run, self.epoch, lane, self.lanes, self.attempts)
+        self.tasks.append(task)
+        scheduler = self.cluster.scheduler
+        scheduler.after(scheduler.delay(LAUNCH_TICKS), "", task.begin)
+
+    def task_done(self, task: LaneTask) -> None:
+        """An attempt has all outputs; the first one counts, as in Spark."""
+        if task.run != self.run or task.lane in self.done:
+            return
+        self.done[task.lane] = task
+        for other in self.tasks:
+            if other.lane == task.lane and other is not task:
+                self._kill_later(other)
+        if len(self.done) == len(self.wanted):
+            self._batch_done()
+
+    def _batch_done(self) -> None:
+        is_whole = len(self.wanted) == self.lanes
+        if is_whole:
+            outputs: dict[int, Outputs] = {}
+            for task in self.done.values():
+                outputs.update(task.outputs)
+            self.cluster.checks.delivered(self.epoch, outputs)
+            self.sink[self.epoch] = outputs
+        if self.crashes_before_commit:
+            self.crashes_before_commit = False
+            self.cluster.crash_driver()
+        elif self.actions_left:
+            self.actions_left -= 1
+            self._execute()
+        else:
+            scheduler = self.cluster.scheduler
+            label = f"Spark commits batch {self.epoch}"
+            delay = scheduler.delay(COMMIT_TICKS)
+            scheduler.after(delay, label, self._commit, self.run, is_whole)
+
+    def _commit(self, run: int, is_whole: bool) -> None:
+        if run != self.run:
+            return
+        self.may_be_refused |= not is_whole
+        self.committed = self.epoch
+        self.epoch += 1
+        if not self.is_finished:
+            self._execute()
+
+    # -- failures --
+
+    def task_failed(self, task: LaneTask, error: AnabranchError) -> None:
+        """An attempt ended with an error."""
+        if task.run != self.run or task.lane in self.done:
+            return  # a late or needless attempt: nobody asks for its result
+        if isinstance(error, IncompleteBatch | EpochGap):
+            self._refused(task, error)
+            return
+        self.failures[task.lane] = self.failures.get(task.lane, 0) + 1
+        if self.failures[task.lane] >= FAILURES_MAX:
+            self._query_failed(error)
+        elif not self._has_other_attempt(task):
+            self.launch(task.lane)
+
+    def _has_other_attempt(self, task: LaneTask) -> bool:
+        return any(t.lane == task.lane and t.is_alive for t in self.tasks)
+
+    def _refused(self, task: LaneTask, error: AnabranchError) -> None:
+        if not self.may_be_refused:
+            raise Failure(f"{task.name} failed without a reason: {error}")
+        self.stop()
+        self.is_refused = True
+
+    def _query_failed(self, error: AnabranchError) -> None:
+        workers = self.cluster.coordinator.machine.workers.values()
+        is_given_up = any(view.phase is WorkerPhase.FAILED for view in workers)
+        if isinstance(error, ServiceUnavailable) and not is_given_up:
+            raise Failure(f"the query failed without a reason: {error}")
+        self.cluster.crash_driver()  # the operator mends the cause and starts anew
+
+    def _kill_later(self, task: LaneTask) -> None:
+        if task.is_alive:
+            scheduler = self.cluster.scheduler
+            delay = scheduler.delay(KILL_TICKS)
+            scheduler.after(delay, f"kill {task.name}", task.kill)

@@ -1,0 +1,207 @@
+"""What can go wrong: each fault is a function on the cluster, named in FAULTS with its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from anabranch.model.ids import WorkerId
+
+if TYPE_CHECKING:
+    from anabranch.simulation.cluster import Cluster
+    from anabranch.simulation.worker import WorkerProcess
+
+ZOMBIE_TICKS, CUT_TICKS = 60, 120
+LANES_MAX = 4
+
+
+class FaultState:
+    """Faults that wait for their moment, for example for the next write."""
+
+    __slots__ = ("failing_starts", "load_failures", "rng", "user_failures", "write_failures")
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing goes wrong until the next fault."""
+        self.write_failures = 0
+        self.load_failures = 0
+        self.user_failures = 0
+        self.failing_starts: dict[WorkerId, int] = {}
+
+    def write_outcome(self) -> tuple[bool, bool]:
+        """Whether a write lands, and whether its writer is told so: a lost reply looks like a failure."""
+        if not self.write_failures:
+            return True, True
+        self.write_failures -= 1
+        return self.rng.random() < 0.5, False
+
+    def write_survives_writer(self) -> bool:
+        """Whether a write that was on its way lands although its writer has died."""
+        return self.rng.random() < 0.5
+
+    def load_fails(self) -> bool:
+        """Whether a read from the store fails."""
+        if not self.load_failures:
+            return False
+        self.load_failures -= 1
+        return True
+
+    def user_code_fails(self) -> bool:
+        """Whether user code raises."""
+        if not self.user_failures:
+            return False
+        self.user_failures -= 1
+        return True
+
+    def start_fails(self, worker: WorkerId) -> bool:
+        """Whether a worker process ends before it is ready."""
+        left = self.failing_starts.get(worker, 0)
+        self.failing_starts[worker] = max(0, left - 1)
+        return left > 0
+
+    def other_lanes(self, lanes: int) -> int:
+        """The number of lanes after a restart."""
+        return 1 + int(self.rng.random() * LANES_MAX) if self.rng.random() < 0.5 else lanes
+
+
+def _any_process(cluster: Cluster) -> WorkerProcess | None:
+    alive = [p for p in cluster.processes.values() if p.is_alive]
+    return cluster.rng.choice(alive) if alive else None
+
+
+def crash_worker(cluster: Cluster) -> None:
+    """A worker process dies; the coordinator notices later."""
+    process = _any_process(cluster)
+    if process is not None:
+        process.crash()
+        cluster.declare_down(process)
+
+
+def zombie_worker(cluster: Cluster) -> None:
+    """The coordinator gives up a worker that still lives and goes on for a while."""
+    process = _any_process(cluster)
+    if process is not None:
+        cluster.declare_down(process)
+        delay = cluster.scheduler.delay(ZOMBIE_TICKS)
+        cluster.scheduler.after(delay, f"{process.name} ends", process.crash)
+
+
+def break_stream(cluster: Cluster) -> None:
+    """One exchange loses its connection."""
+    exchanges = [e for task in cluster.driver.tasks for e in task.exchanges.values()]
+    if exchanges:
+        cluster.break_exchange(cluster.rng.choice(exchanges))
+
+
+def kill_task(cluster: Cluster) -> None:
+    """Spark loses a task (its executor died) and starts it again."""
+    driver = cluster.driver
+    alive = [task for task in driver.tasks if task.is_alive]
+    if alive:
+        task = cluster.rng.choice(alive)
+        task.kill()
+        if task.lane not in driver.done:
+            driver.launch(task.lane)
+
+
+def lose_result(cluster: Cluster) -> None:
+    """A task has finished, but its executor dies before Spark has its result: it runs again."""
+    driver = cluster.driver
+    if driver.done and len(driver.done) < len(driver.wanted):
+        lane = cluster.rng.choice(sorted(driver.done))
+        del driver.done[lane]
+        driver.launch(lane)
+
+
+def speculate(cluster: Cluster) -> None:
+    """Spark runs a second attempt of a task beside the first."""
+    driver = cluster.driver
+    alive = [task for task in driver.tasks if task.is_alive and task.lane not in driver.done]
+    if alive:
+        driver.launch(cluster.rng.choice(alive).lane)
+
+
+def restart_query(cluster: Cluster) -> None:
+    """The query starts again, with other lanes or not, its operator defined anew or not."""
+    if cluster.coordinator.is_alive and not cluster.driver.is_refused:
+        lanes = cluster.faults.other_lanes(cluster.driver.lanes)
+        cluster.restart_query(lanes, cluster.rng.random() < 0.5)
+
+
+def crash_driver(cluster: Cluster) -> None:
+    """The driver dies at any moment."""
+    if cluster.coordinator.is_alive and not cluster.driver.is_refused:
+        cluster.crash_driver()
+
+
+def crash_before_commit(cluster: Cluster) -> None:
+    """The driver dies after the manifest and before Spark's commit."""
+    cluster.driver.crashes_before_commit = True
+
+
+def run_batch_twice(cluster: Cluster) -> None:
+    """foreachBatch runs two actions."""
+    cluster.driver.actions_left += 1
+
+
+def skip_lanes(cluster: Cluster) -> None:
+    """foreachBatch runs only some lanes."""
+    cluster.driver.skips_lanes = True
+
+
+def fail_writes(cluster: Cluster) -> None:
+    """The store refuses writes for a while, or its replies are lost."""
+    cluster.faults.write_failures = 1 + int(cluster.rng.random() * 3)
+
+
+def fail_loads(cluster: Cluster) -> None:
+    """The store refuses reads for a while."""
+    cluster.faults.load_failures = 1 + int(cluster.rng.random() * 2)
+
+
+def fail_user_code(cluster: Cluster) -> None:
+    """User code raises."""
+    cluster.faults.user_failures = 1
+
+
+def fail_starts(cluster: Cluster) -> None:
+    """A worker dies and its replacement does not start at once, or not at all."""
+    process = _any_process(cluster)
+    if process is not None:
+        cluster.faults.failing_starts[process.worker] = 1 + int(cluster.rng.random() * 3)
+        process.crash()
+        cluster.declare_down(process)
+
+
+def partition(cluster: Cluster) -> None:
+    """Two endpoints cannot reach each other for a while."""
+    rng, driver = cluster.rng, cluster.driver
+    lane = f"L{int(rng.random() * driver.lanes)}"
+    worker = f"w{1 + int(rng.random() * cluster.worker_count)}"
+    ends = rng.choice([("C", lane), ("C", worker), (lane, worker)])
+    cluster.network.cut(ends, 1 + int(rng.random() * CUT_TICKS))
+
+
+FAULTS: dict[Callable[[Cluster], None], int] = {
+    crash_worker: 5,
+    zombie_worker: 4,
+    break_stream: 4,
+    kill_task: 4,
+    lose_result: 2,
+    speculate: 5,
+    restart_query: 4,
+    crash_driver: 2,
+    crash_before_commit: 2,
+    run_batch_twice: 2,
+    skip_lanes: 1,
+    fail_writes: 3,
+    fail_loads: 2,
+    fail_user_code: 2,
+    fail_starts: 2,
+    partition: 4,
+}
+"""Every fault with its weight in the draw."""

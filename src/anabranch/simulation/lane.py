@@ -1,0 +1,185 @@
+"""A simulated Spark task: begin, send rows to the owners, collect answers, begin again for what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.errors import AnabranchError, ServiceUnavailable
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.model.routing import lane_groups
+from anabranch.protocol import coordinator as protocol
+from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.simulation.oracle import GROUPS, Outputs
+
+if TYPE_CHECKING:
+    from anabranch.simulation.cluster import Cluster
+    from anabranch.simulation.worker import Exchange
+
+OPERATOR = "counts"
+QUERY = "query-1"
+RETRY_TICKS = 6
+TIMEOUT_TICKS = 90
+"""A call without an answer is made again: the transport's only source of duplicates."""
+
+Answer = tuple[dict[int, Outputs], tuple[TransactionReport, ...]]
+
+
+class LaneTask:
+    """One attempt of one lane in one batch."""
+
+    __slots__ = (
+        "attempt",
+        "cluster",
+        "epoch",
+        "exchanges",
+        "is_alive",
+        "lane",
+        "lanes",
+        "missing",
+        "name",
+        "outputs",
+        "reports",
+        "request",
+        "run",
+        "tries",
+    )
+
+    def __init__(
+        self, cluster: Cluster, run: int, epoch: int, lane: int, lanes: int, attempt: int
+    ) -> None:
+        self.cluster = cluster
+        self.run = run
+        """The execution of the batch that the task belongs to."""
+        self.epoch = epoch
+        self.lane = lane
+        self.lanes = lanes
+        self.attempt = attempt
+        self.name = f"L{lane}/{lanes}b{epoch}a{attempt}"
+        self.is_alive = True
+        self.missing = set(lane_groups(lane, lanes, GROUPS))
+        self.outputs: dict[int, Outputs] = {}
+        self.reports: list[TransactionReport] = []
+        self.exchanges: dict[int, Exchange] = {}
+        self.request = 0
+        self.tries = 0
+
+    # -- coordinator --
+
+    def begin(self) -> None:
+        """Ask for owners and base."""
+        if not self.is_alive:
+            return
+        self.tries += 1
+        self.request = self.cluster.next_request(self)
+        event = protocol.LaneBegan(
+            self.request, OPERATOR, QUERY, Epoch(self.epoch), Lane(self.lane), self.lanes
+        )
+        self.cluster.call(self, event, f"{self.name} begins")
+        self._call_again_later(self.request, self.begin)
+
+    def _finish(self) -> None:
+        if not self.is_alive:
+            return
+        self.request = self.cluster.next_request(self)
+        event = protocol.LaneFinished(
+            self.request,
+            OPERATOR,
+            Epoch(self.epoch),
+            Lane(self.lane),
+            self.lanes,
+            LaneReport(tuple(self.reports)),
+        )
+        self.cluster.call(self, event, f"{self.name} finishes")
+        self._call_again_later(self.request, self._finish)
+
+    def _call_again_later(self, request: int, call: object) -> None:
+        self.cluster.scheduler.after(TIMEOUT_TICKS, "", self._timeout, request, call)
+
+    def _timeout(self, request: int, call: object) -> None:
+        if self.is_alive and self.request == request:
+            assert callable(call)
+            call()
+
+    def replied(self, reply: protocol.Effect) -> None:
+        """The coordinator's answer to the request that the lane waits for."""
+        if not self.is_alive or getattr(reply, "request", None) != self.request:
+            return
+        self.request = 0
+        match reply:
+            case protocol.GrantLane():
+                self._send(reply)
+            case protocol.ConfirmFinish():
+                self.is_alive = False
+                self.cluster.driver.task_done(self)
+            case protocol.RefuseRequest():
+                self.fail(reply.error)
+
+    # -- workers --
+
+    def _send(self, grant: protocol.GrantLane) -> None:
+        for worker, owned in grant.owners.items():
+            groups = tuple(KeyGroup(g) for g in owned if g in self.missing)
+            if groups:
+                self._open(worker, grant, groups)
+        if not self.exchanges:  # no owner could be reached
+            self._begin_later()
+
+    def _open(
+        self, worker: WorkerId, grant: protocol.GrantLane, groups: tuple[KeyGroup, ...]
+    ) -> None:
+        cluster = self.cluster
+        exchange = cluster.open_exchange(self, worker, grant, groups)
+        if exchange is None:
+            return
+        self.exchanges[exchange.number] = exchange
+        process, tx = exchange.process, exchange.opened.tx
+        label = f"{process.name} tx{tx} of {self.name}: "
+        text = f"{label}opened {groups} base {grant.base}"
+        cluster.stream(exchange, text, process.open, exchange)
+        rows = cluster.oracle.batches[self.epoch]
+        for group in groups:
+            if group in rows:
+                text = f"{label}rows of {group}"
+                cluster.stream(exchange, text, process.receive, exchange, group, rows[group])
+        cluster.stream(exchange, f"{label}end mark", process.end_mark, exchange)
+
+    def answered(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
+        """A worker's answer, or the loss of the stream."""
+        if not self.is_alive or self.exchanges.pop(exchange.number, None) is None:
+            return
+        if isinstance(answer, ServiceUnavailable):
+            pass  # its key groups stay missing
+        elif isinstance(answer, AnabranchError):
+            self.fail(answer)
+            return
+        else:
+            outputs, reports = answer
+            self.outputs.update(outputs)
+            self.reports.extend(reports)
+            self.missing.difference_update(outputs)
+        if self.exchanges:
+            return
+        if self.missing:
+            self._begin_later()
+        else:
+            self._finish()
+
+    def _begin_later(self) -> None:
+        scheduler = self.cluster.scheduler
+        scheduler.after(scheduler.delay(RETRY_TICKS), "", self.begin)
+
+    # -- end --
+
+    def fail(self, error: AnabranchError) -> None:
+        """The task ends with an error; Spark decides what to do."""
+        self.kill()
+        self.cluster.driver.task_failed(self, error)
+
+    def kill(self) -> None:
+        """The task does nothing any more; what it has sent still arrives."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        for exchange in list(self.exchanges.values()):
+            self.cluster.break_exchange(exchange)
+        self.exchanges.clear()

@@ -1,0 +1,61 @@
+"""Runs many seeds and sums up; what fails is said with the command that replays it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anabranch.simulation.scenario import Result, run_seed
+
+TAIL_LINES = 40
+
+
+@dataclass(slots=True)
+class Summary:
+    """Result of many scenarios."""
+
+    scenarios: int = 0
+    steps: int = 0
+    failures: list[Result] = field(default_factory=list)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every scenario was equal to its oracle."""
+        return not self.failures
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "scenarios": self.scenarios,
+            "steps": self.steps,
+            "failures": [
+                {**asdict(f), "trace": list(f.trace[-TAIL_LINES:]), "replay": replay(f.seed)}
+                for f in self.failures
+            ],
+        }
+
+
+def run_seeds(seeds: Iterable[int], failures_max: int = 1) -> Summary:
+    """Run scenarios until the seeds or the patience end."""
+    summary = Summary()
+    for seed in seeds:
+        result = run_seed(seed)
+        summary.scenarios += 1
+        summary.steps += result.steps
+        if result.failure is not None:
+            summary.failures.append(result)
+            if len(summary.failures) >= failures_max:
+                break
+    return summary
+
+
+def replay(seed: int) -> str:
+    """The command that runs one scenario again."""
+    return f"anabranch simulate --seed {seed}"
+
+
+def describe(result: Result) -> str:
+    """A failed scenario for people."""
+    tail = "\n".join(result.trace[-TAIL_LINES:])
+    return f"seed {result.seed} failed: {result.failure}\n{tail}\nreplay: {replay(result.seed)}"

@@ -1,0 +1,62 @@
+"""One scenario: a seed becomes a cluster, its input and its faults; the result says what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from anabranch.simulation.cluster import Cluster
+from anabranch.simulation.faults import FAULTS
+
+STEPS_MAX = 20_000
+FAULTS_MAX = 6
+BATCH_TICKS = 50
+"""About how long a batch takes; faults are spread over the whole run."""
+
+_NAMES: list[Callable[[Cluster], None]] = list(FAULTS)
+_WEIGHTS = list(FAULTS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a scenario ended."""
+
+    seed: int
+    steps: int
+    trace_hash: str
+    failure: str | None = None
+    trace: tuple[str, ...] = ()
+    """Only of a failed scenario, or when asked for."""
+
+
+def run_seed(seed: int, keep_trace: bool = False) -> Result:
+    """Run the scenario of a seed."""
+    rng = Random(seed)
+    batches = 3 + int(rng.random() * 4)
+    cluster = Cluster(rng, batches, 2 + int(rng.random() * 3), 2 + int(rng.random() * 2))
+    failure: str | None = None
+    try:
+        _schedule_faults(cluster, batches)
+        _run(cluster)
+    except Exception as error:  # whatever a machine or a check raises is a finding
+        failure = f"{type(error).__name__}: {error}"
+    scheduler = cluster.scheduler
+    trace = tuple(scheduler.trace) if failure or keep_trace else ()
+    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, trace)
+
+
+def _schedule_faults(cluster: Cluster, batches: int) -> None:
+    rng, scheduler = cluster.rng, cluster.scheduler
+    for _ in range(int(rng.random() * (FAULTS_MAX + 1))):
+        fault = rng.choices(_NAMES, _WEIGHTS)[0]
+        when = int(rng.random() * batches * BATCH_TICKS)
+        scheduler.at(when, f"FAULT {fault.__name__}", fault, cluster)
+
+
+def _run(cluster: Cluster) -> None:
+    scheduler = cluster.scheduler
+    while scheduler.step():
+        if scheduler.steps > STEPS_MAX:
+            raise RuntimeError(f"no end after {STEPS_MAX} steps: the cluster goes in circles")
+    cluster.checks.at_end()

@@ -1,0 +1,57 @@
+"""One queue of future actions: the only clock of a simulation, so a seed fixes every step."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+
+class Scheduler:
+    """Runs actions in order of time; ties in the order in which they were asked for."""
+
+    __slots__ = ("_count", "_queue", "now", "rng", "steps", "trace")
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.now = 0
+        self.steps = 0
+        self.trace: list[str] = []
+        self._count = 0
+        self._queue: list[tuple[int, int, str, Callable[..., None], tuple[Any, ...]]] = []
+
+    def after(self, delay: int, label: str, action: Callable[..., None], *args: Any) -> None:
+        """Run an action `delay` ticks from now."""
+        self.at(self.now + delay, label, action, *args)
+
+    def at(self, when: int, label: str, action: Callable[..., None], *args: Any) -> None:
+        """Run an action at a time."""
+        self._count += 1
+        heapq.heappush(self._queue, (when, self._count, label, action, args))
+
+    def delay(self, most: int) -> int:
+        """A random delay of 1..most ticks; one in sixteen takes eight times as long."""
+        chance = self.rng.random()
+        ticks = 1 + int(chance * most)
+        return ticks * 8 if (chance * 1024) % 16 < 1 else ticks
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.now:>5} {text}")
+
+    def step(self) -> bool:
+        """Run the next action; False when there is none."""
+        if not self._queue:
+            return False
+        self.now, _, label, action, args = heapq.heappop(self._queue)
+        self.steps += 1
+        if label:
+            self.trace.append(f"{self.now:>5} {label}")
+        action(*args)
+        return True
+
+    def trace_hash(self) -> str:
+        """Fingerprint of everything that happened."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
