@@ -37,11 +37,11 @@ unit: $(STAMP) ## Quick tests only: no JVM
 soak: java ## Long tests: minutes of load, faults and rescaling
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
-demo: java ## See a query being rescaled while it runs
+demo: java ## See a streaming query survive the death of a worker
 	$(BIN)/anabranch demo
 
-bench: java ## Compare with Spark's own operators
-	$(BIN)/anabranch bench
+bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)
+	$(BIN)/anabranch bench throughput $(ARGS)
 
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \

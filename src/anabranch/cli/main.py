@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     Run = Callable[[argparse.Namespace], int]
 
 COMMANDS = {
-    "demo": "a small streaming query that is rescaled while it runs, explained step by step",
-    "bench": "compare throughput, latency and rescaling with Spark's own operators",
-    "simulate": "run the protocol against crashes, delays and duplicates from a seed",
-    "doctor": "check that Python, Java and the libraries here can run Anabranch",
+    "demo": "a streaming query that survives the death of a worker, checked",
+    "bench": "compare with Spark's own operators, on the same data",
+    "simulate": "run the protocol against crashes and delays, from a seed",
+    "doctor": "check that this machine can run Anabranch",
 }
 """Every subcommand with its line in `anabranch --help`."""
 
@@ -33,7 +33,7 @@ so that a running query can be rescaled, rebalanced and recovered without a stop
 EXAMPLES = """\
 examples:
   anabranch doctor            can this machine run it?
-  anabranch demo              see a query being rescaled, in about a minute
+  anabranch demo              see it work, in about a minute
 """
 
 EXIT_ERROR = 2
