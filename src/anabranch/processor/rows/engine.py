@@ -1,0 +1,346 @@
+"""Runs a processor over a transaction: initial state, rows, due timers, expired state."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, repeat
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import cloudpickle
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    TimerValues,
+)
+from pyspark.sql.types import Row
+
+from anabranch.errors import AnabranchError, ProcessorError
+from anabranch.model.keyspace import GROUP, KeySpace
+from anabranch.processor.contract import OperatorStats, Transaction
+from anabranch.processor.rows.collector import paused_collector
+from anabranch.processor.rows.cursor import Cursor
+from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
+from anabranch.processor.rows.expiring import remove_expired
+from anabranch.processor.rows.frames import FrameReader, FrameWriter
+from anabranch.processor.rows.grouping import KeyedRows, group_rows
+from anabranch.processor.rows.handle import WorkerHandle
+from anabranch.processor.rows.output import RowWriter
+from anabranch.processor.rows.variables import in_order
+from anabranch.state.contract import GroupState
+from anabranch.state.rows.group import RowGroupState
+from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout
+from anabranch.state.rows.sections import changelog_of
+
+_SLICE = 65_536
+"""Rows turned into Python objects at a time."""
+
+
+class RowEngine:
+    """`OperatorEngine` of a `StatefulProcessor`.
+
+    `init` runs once per worker, when the engine opens, and `close` when it closes;
+    Spark does both per task.
+    """
+
+    def __init__(self, definition: RowOperatorDefinition, keyspace: KeySpace) -> None:
+        self._definition = definition
+        self._layout = Layout(
+            definition.key_schema, definition.variables, keyspace, definition.deleted
+        )
+        self._keyspace = keyspace
+        self._cursor = Cursor()
+        self._handle = WorkerHandle(
+            definition.time_mode,
+            self._cursor,
+            {variable.spec.name: variable for variable in self._layout.variables},
+        )
+        self._writer: RowWriter | FrameWriter = (
+            FrameWriter(definition) if definition.use_pandas else RowWriter(definition.output)
+        )
+        self._frames = FrameReader(definition)
+        self._outputs: list[Any] = []
+        self._output_groups: list[tuple[int, int]] = []
+        self._processor: StatefulProcessor = cloudpickle.loads(definition.processor)
+        try:
+            self._processor.init(self._handle)
+        except Exception as error:
+            raise self._failure("init", error) from error
+        self._cursor.phase = "INITIALIZED"
+
+    def create_group(self) -> GroupState:
+        return RowGroupState(self._layout)
+
+    def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
+        groups = {group: cast(RowGroupState, states[group]) for group in tx.groups}
+        stats = OperatorStats()
+        cursor = self._cursor
+        cursor.now_ms = tx.times.processing_time_ms
+        cursor.watermark_ms = tx.times.watermark_ms
+        clock = self._clock(tx)
+        self._outputs = []
+        self._output_groups = []
+        try:
+            with paused_collector():
+                # 1. Initial state, 2. rows, 3. timers, 4. TTL
+                cursor.phase = "INITIALIZED"
+                self._run_initial(tx, groups, clock)
+                self._run_rows(tx, groups, clock, stats)
+                cursor.phase = "DATA_PROCESSED"
+                self._run_timers(groups, clock, stats)
+                if self._layout.expiring:
+                    for state in groups.values():
+                        remove_expired(state, cursor.now_ms)
+                # 5. Outputs and changes
+                self._emit(tx)
+                self._log(tx, groups, stats)
+        finally:
+            cursor.leave()
+            cursor.phase = "INITIALIZED"
+            self._outputs = []
+            self._output_groups = []
+        return stats
+
+    def close(self) -> None:
+        self._cursor.leave()
+        self._cursor.phase = "TIMER_PROCESSED"
+        try:
+            self._processor.close()
+        except Exception as error:
+            raise self._failure("close", error) from error
+        finally:
+            self._cursor.phase = "CLOSED"
+
+    def _clock(self, tx: Transaction) -> TimerValues:
+        if self._definition.time_mode == "none":
+            return TimerValues(-1, -1)
+        return TimerValues(tx.times.processing_time_ms, tx.times.watermark_ms)
+
+    def _keyed(self, table: Any, source: RowInput) -> KeyedRows:
+        return group_rows(table, source.key_at, self._layout.key, self._keyspace)
+
+    def _run_initial(
+        self, tx: Transaction, groups: Mapping[int, RowGroupState], clock: TimerValues
+    ) -> None:
+        source = self._definition.initial
+        if source is None:
+            return
+        handle_initial = self._processor.handleInitialState
+        for chunk in tx.initial():
+            if chunk.rows.num_rows == 0:
+                continue
+            keyed = self._keyed(chunk.rows, source)
+            per_key = self._inputs(keyed, source)
+            for key in self._visit(keyed, groups):
+                try:
+                    for given in next(per_key):
+                        handle_initial(key, given, clock)
+                except Exception as error:
+                    raise self._failure("handleInitialState", error) from error
+
+    def _run_rows(
+        self,
+        tx: Transaction,
+        groups: Mapping[int, RowGroupState],
+        clock: TimerValues,
+        stats: OperatorStats,
+    ) -> None:
+        source = self._definition.rows
+        for chunk in tx.chunks():
+            rows = self._timely(chunk.rows, tx.times.late_watermark_ms)
+            stats.rows_dropped_late += chunk.rows.num_rows - rows.num_rows
+            if rows.num_rows:
+                self._run_chunk(self._keyed(rows, source), source, groups, clock)
+            self._emit(tx)
+
+    def _run_chunk(
+        self,
+        keyed: KeyedRows,
+        source: RowInput,
+        groups: Mapping[int, RowGroupState],
+        clock: TimerValues,
+    ) -> None:
+        """The hot loop: everything per key happens here, with as few calls as possible."""
+        cursor = self._cursor
+        blank = self._layout.blank
+        handle_rows = self._processor.handleInputRows
+        extend = self._outputs.extend
+        keys = zip(keyed.keys, keyed.canonical, keyed.hashes, strict=True)
+        inputs = self._inputs(keyed, source)
+        try:
+            for group, size in zip(keyed.groups, keyed.keys_per_group, strict=True):
+                state = groups[group]
+                find = state.records.get
+                touched = state.undo_log
+                cursor.group = state
+                before = len(self._outputs)
+                for key, canonical, hashed in islice(keys, size):
+                    record = find(canonical)
+                    if record is None:
+                        record = blank.copy()
+                        record[HASH_AT] = hashed
+                        cursor.dirty = False
+                    elif canonical in touched:
+                        cursor.before = touched[canonical]
+                        cursor.dirty = True
+                    else:
+                        cursor.dirty = False
+                    cursor.key = canonical
+                    cursor.record = record
+                    rows = next(inputs)
+                    result = handle_rows(key, rows, clock)
+                    if result is not None:
+                        extend(result)
+                    for _ in rows:
+                        pass
+                self._output_groups.append((group, len(self._outputs) - before))
+        except Exception as error:
+            raise self._failure("handleInputRows", error) from error
+
+    def _visit(self, keyed: KeyedRows, groups: Mapping[int, RowGroupState]) -> Iterator[Any]:
+        """Make each key the current one in turn."""
+        entries = zip(keyed.keys, keyed.canonical, keyed.hashes, strict=True)
+        for group, size in zip(keyed.groups, keyed.keys_per_group, strict=True):
+            for key, canonical, hashed in islice(entries, size):
+                self._enter(groups[group], canonical, hashed)
+                yield key
+
+    def _enter(self, state: RowGroupState, canonical: Any, hashed: int) -> None:
+        cursor = self._cursor
+        record = state.records.get(canonical)
+        if record is None:
+            record = self._layout.blank.copy()
+            record[HASH_AT] = hashed
+        cursor.group = state
+        cursor.key = canonical
+        cursor.record = record
+        cursor.dirty = canonical in state.undo_log
+        cursor.before = state.undo_log.get(canonical)
+
+    def _inputs(self, keyed: KeyedRows, source: RowInput) -> Iterator[Iterator[Any]]:
+        """Per key, an iterator over its Rows, or over one DataFrame."""
+        if self._definition.use_pandas:
+            return self._frames.per_key(keyed, source)
+        rows = _all_rows(keyed.columns[: len(source.names)], source.names, sum(keyed.counts))
+        return map(islice, repeat(rows), keyed.counts)
+
+    def _timely(self, rows: Any, late_watermark_ms: int) -> Any:
+        at = self._definition.rows.event_time_at
+        if at is None:
+            return rows
+        times = rows.column(at + 1)
+        if pa.types.is_struct(times.type):
+            times = pc.struct_field(times, [1])
+        micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+        late = pc.less_equal(micros, late_watermark_ms * 1000)
+        if not pc.any(late).as_py():
+            return rows
+        return rows.filter(pc.invert(pc.fill_null(late, False)))
+
+    def _run_timers(
+        self, groups: Mapping[int, RowGroupState], clock: TimerValues, stats: OperatorStats
+    ) -> None:
+        mode = self._definition.time_mode
+        if mode == "none":
+            return
+        until_ms = self._cursor.now_ms if mode == "processingtime" else self._cursor.watermark_ms
+        for group in sorted(groups):
+            before = len(self._outputs)
+            due = [
+                (expiry_ms, key)
+                for expiry_ms, keys in groups[group].timers.take(until_ms)
+                for key in _by_hash(groups[group], keys, expiry_ms)
+            ]
+            try:
+                for expiry_ms, key in due:
+                    self._fire(groups[group], key, expiry_ms, clock)
+            except AnabranchError:
+                raise
+            except Exception as error:
+                raise self._failure("handleExpiredTimer", error) from error
+            stats.timers_fired += len(due)
+            self._output_groups.append((group, len(self._outputs) - before))
+
+    def _fire(self, state: RowGroupState, key: Any, expiry_ms: int, clock: TimerValues) -> None:
+        hashed = state.records[key][HASH_AT] if key in state.records else 0
+        self._enter(state, key, hashed)
+        result = self._processor.handleExpiredTimer(
+            key=self._layout.key.external(key),
+            timerValues=clock,
+            expiredTimerInfo=ExpiredTimerInfo(expiry_ms),
+        )
+        if result is not None:
+            self._outputs.extend(result)
+        # After the call, as in Spark: the same time registered again inside it is gone too.
+        self._handle.forget_timer(expiry_ms)
+
+    def _emit(self, tx: Transaction) -> None:
+        if self._outputs:
+            columns, counts = self._writer.columns(self._outputs), None
+            if isinstance(self._writer, FrameWriter):
+                counts = [len(frame) for frame in self._outputs]
+            groups = _repeat_groups(self._output_groups, counts)
+            schema = self._definition.output_schema
+            tx.emit(
+                pa.Table.from_arrays(
+                    [pa.array(groups), *columns],
+                    schema=pa.schema([pa.field(GROUP, pa.int32()), *schema]),
+                )
+            )
+        self._outputs = []
+        self._output_groups = []
+
+    def _log(
+        self, tx: Transaction, groups: Mapping[int, RowGroupState], stats: OperatorStats
+    ) -> None:
+        try:
+            sections, updated, removed = changelog_of(self._layout, groups.values())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ProcessorError(
+                f"A state value of {self._definition.processor_name} does not fit its declared "
+                f"type: {error}. Declare a wider type for the state variable."
+            ) from error
+        for name, entries in sections.items():
+            tx.log(name, entries)
+        stats.rows_updated += updated
+        stats.rows_removed += removed
+
+    def _failure(self, method: str, error: Exception) -> AnabranchError:
+        if isinstance(error, ProcessorError):
+            return error
+        # The first frame is ours.
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        text = "".join(traceback.format_exception(type(error), error, trace))
+        where = "" if self._cursor.key is None else f" for key {self._shown_key()}"
+        return ProcessorError(
+            f"{self._definition.processor_name}.{method} failed{where}:\n{text}"
+            "Fix the processor and restart the query; the batch was not applied."
+        )
+
+    def _shown_key(self) -> str:
+        return repr(tuple(self._layout.key.external(self._cursor.key)))
+
+
+def _all_rows(columns: list[Any], names: Iterable[str], size: int) -> Iterator[Row]:
+    """Rows one after the other, made when asked for."""
+    kind = type("Row", (Row,), {"__fields__": list(names), "__module__": Row.__module__})
+    make = tuple.__new__
+    for start in range(0, size, _SLICE):
+        lists = [column.slice(start, _SLICE).to_pylist() for column in columns]
+        yield from map(make, repeat(kind), zip(*lists, strict=True))
+
+
+def _by_hash(state: RowGroupState, keys: Iterable[Any], expiry_ms: int) -> list[Any]:
+    """Keys whose timer is still there, in an order that depends on nothing but the keys."""
+    records = state.records
+    live = [key for key in keys if key in records and expiry_ms in (records[key][TIMERS_AT] or ())]
+    return sorted(in_order(live), key=lambda key: records[key][HASH_AT]) if len(live) > 1 else live
+
+
+def _repeat_groups(groups: list[tuple[int, int]], counts: list[int] | None) -> Any:
+    ids = np.array([group for group, _ in groups], np.int32)
+    items = np.repeat(ids, [size for _, size in groups])
+    return items if counts is None else np.repeat(items, counts)

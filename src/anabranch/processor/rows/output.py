@@ -1,0 +1,84 @@
+"""What user code yields, as Arrow columns of the output schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import Row, StructType
+
+from anabranch.errors import ProcessorError
+
+
+class RowWriter:
+    """Rows to Arrow: by field name, as Spark does; plain tuples by position."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._names = list(schema.names)
+        self._types: list[Any] = [
+            to_arrow_type(field.dataType, timezone="UTC") for field in schema.fields
+        ]
+
+    def columns(self, rows: list[Any]) -> list[Any]:
+        """One Arrow array per output column."""
+        if not self._uniform(rows):
+            rows = [self._aligned(row) for row in rows]
+        return [self._column(at, list(map(itemgetter(at), rows))) for at in range(len(self._names))]
+
+    def _uniform(self, rows: list[Any]) -> bool:
+        """Whether every row is a Row with the schema's fields in the schema's order."""
+        names = self._names
+        try:
+            return all(map(names.__eq__, map(attrgetter("__fields__"), rows)))
+        except AttributeError:
+            return False
+
+    def _aligned(self, row: Any) -> Sequence[Any]:
+        if isinstance(row, Row) and hasattr(row, "__fields__"):
+            # Spark looks names up: a missing field is null, an unknown one is ignored.
+            fields = dict(zip(row.__fields__, row, strict=False))
+            return [fields.get(name) for name in self._names]
+        if not isinstance(row, tuple):
+            raise ProcessorError(
+                f"The processor gave {row!r} ({type(row).__name__}) where a Row is expected. "
+                "Yield pyspark.sql.Row objects with the fields of outputStructType."
+            )
+        if len(row) != len(self._names):
+            raise ProcessorError(
+                f"The processor gave a row with {len(row)} values, but outputStructType has "
+                f"{len(self._names)} columns ({', '.join(self._names)}). "
+                "Yield one value per column."
+            )
+        return row
+
+    def _column(self, at: int, values: list[Any]) -> Any:
+        arrow_type = self._types[at]
+        try:
+            if pa.types.is_nested(arrow_type):
+                values = [_without_rows(value) for value in values]
+            return pa.array(values, arrow_type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ProcessorError(
+                f"The output column {self._names[at]!r} is declared as {arrow_type}, but the "
+                f"processor gave values that do not fit: {error}. "
+                "Yield values of the declared type, or change outputStructType."
+            ) from error
+
+
+def _without_rows(value: Any) -> Any:
+    """Nested Rows as dicts, so that Arrow matches their fields by name."""
+    if isinstance(value, Row) and hasattr(value, "__fields__"):
+        return {
+            name: _without_rows(item) for name, item in zip(value.__fields__, value, strict=False)
+        }
+    if isinstance(value, list):
+        return [_without_rows(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_rows(item) for key, item in value.items()}
+    return value
+
+
+Columns = Callable[[list[Any]], list[Any]]

@@ -1,0 +1,142 @@
+"""State of one key group: a record per key, changed in place, with a log to undo it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from anabranch.state.contract import Sections
+from anabranch.state.rows.cells import count_entries, is_empty, size_of
+from anabranch.state.rows.expiry import ExpiryIndex
+from anabranch.state.rows.layout import HASH_AT, Layout, Record
+from anabranch.state.rows.sections import export_records, load_sections
+
+_SAMPLE = 32
+
+
+class RowGroupState:
+    """`GroupState` of the row API; the variables of processor/rows work on `records` directly."""
+
+    __slots__ = (
+        "_entries_before",
+        "entries",
+        "expiries",
+        "layout",
+        "records",
+        "timers",
+        "undo_log",
+    )
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.records: dict[Any, Record] = {}
+        """Canonical key to record. Emptied records stay until the next `begin`."""
+        self.undo_log: dict[Any, Record | None] = {}
+        """Former record of each key touched by the transaction; None for a new one."""
+        self.timers = ExpiryIndex()
+        self.expiries = {variable.slot: ExpiryIndex() for variable in layout.expiring}
+        self.entries = 0
+        self._entries_before = 0
+
+    def begin(self) -> None:
+        records = self.records
+        maps = self.layout.maps
+        for key in self.undo_log:
+            record = records.get(key)
+            if record is None:
+                continue
+            for slot in maps:
+                if record[slot] is not None:
+                    record[slot].undo_log = {}
+            if is_empty(record):
+                del records[key]
+        self.undo_log = {}
+        self._entries_before = self.entries
+        for index in self._indexes():
+            index.begin()
+
+    def undo(self) -> None:
+        records = self.records
+        maps = self.layout.maps
+        for key, former in self.undo_log.items():
+            if former is None:
+                records.pop(key, None)
+                continue
+            for slot in maps:
+                if former[slot] is not None:
+                    former[slot].rollback()
+            records[key] = former
+        self.undo_log = {}
+        self.entries = self._entries_before
+        for index in self._indexes():
+            index.undo()
+
+    def touch(self, key: Any, record: Record) -> Record | None:
+        """Before the first write to a key: remember its record, and let a new one in."""
+        log = self.undo_log
+        if key in log:
+            return log[key]
+        if key in self.records:
+            former: Record | None = record.copy()
+        else:
+            former = None
+            self.records[key] = record
+        log[key] = former
+        return former
+
+    def export(self, bins: Collection[int] | None = None) -> Sections:
+        keys, records = self._by_bin(bins)
+        return export_records(self.layout, keys, records)
+
+    def install(self, sections: Sections) -> None:
+        added = load_sections(self, sections, changelog=False)
+        self.entries += added
+        self._entries_before += added
+
+    def replay(self, sections: Sections) -> None:
+        # A replayed transaction is final: nothing before it can be undone any more.
+        self.begin()
+        self.entries += load_sections(self, sections, changelog=True)
+        self._entries_before = self.entries
+
+    def discard(self, bins: Collection[int]) -> None:
+        layout = self.layout
+        keys, records = self._by_bin(bins)
+        for key, record in zip(keys, records, strict=True):
+            del self.records[key]
+            former = self.undo_log.pop(key, record)
+            self.entries -= count_entries(layout, record)
+            if former is not None:
+                self._entries_before -= count_entries(layout, former)
+
+    @property
+    def num_rows(self) -> int:
+        return self.entries
+
+    @property
+    def num_bytes(self) -> int:
+        sample = list(islice(self.records.items(), _SAMPLE))
+        if not sample:
+            return 0
+        records_bytes = sum(map(size_of, sample)) * len(self.records) // len(sample)
+        return records_bytes + sys.getsizeof(self.records)
+
+    def _by_bin(self, bins: Collection[int] | None) -> tuple[list[Any], list[Record]]:
+        keys = list(self.records)
+        records = list(self.records.values())
+        if not keys:
+            return keys, records
+        hashes = np.fromiter((record[HASH_AT] for record in records), np.int64, len(records))
+        bin_of = self.layout.keyspace.bin_of(hashes)
+        order = np.argsort(bin_of, kind="stable")
+        if bins is not None:
+            order = order[np.isin(bin_of[order], list(bins))]
+        chosen = order.tolist()
+        return [keys[at] for at in chosen], [records[at] for at in chosen]
+
+    def _indexes(self) -> Iterable[ExpiryIndex]:
+        return (self.timers, *self.expiries.values()) if self.expiries else (self.timers,)
