@@ -1,0 +1,327 @@
+"""Runs a columnar processor on the tables of a worker's key groups."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.errors import AnabranchError, ProcessorError
+from anabranch.model.keyspace import DELETE, GROUP, HASH, UPSERT, Int64s, KeySpace
+from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
+from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk, Transaction
+from anabranch.state.columnar.compare import normalise
+from anabranch.state.columnar.grouping import Places, Segments, group_rows
+from anabranch.state.columnar.keyed import KeyedEntries
+from anabranch.state.columnar.layout import SECTION, Layout, columns_of
+from anabranch.state.columnar.table import GroupTable
+from anabranch.state.columnar.values import flat, to_numpy
+from anabranch.state.contract import GroupState
+
+_PIECE_ROWS_MAX = 1 << 20
+_PIECE_BYTES_MAX = 128 << 20
+_MICROS = 1000
+
+
+@dataclass(frozen=True)
+class ColumnarDefinition:
+    """A columnar operator as sent to the workers; see `OperatorDefinition`."""
+
+    processor: ColumnarProcessor
+    key_schema: pa.Schema
+    input_schema: pa.Schema
+    """Without HASH; contains the key columns."""
+    output_schema: pa.Schema
+    late: str | None = None
+    """Timestamp column of the input: rows at or before the late watermark in it are dropped."""
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """Key and state columns with their types, and what the processor says of itself."""
+        return {
+            "kind": "columnar",
+            "keys": [[f.name, str(f.type)] for f in self.key_schema],
+            "state": [[f.name, str(f.type)] for f in self.processor.state_schema],
+            **self.processor.describe(),
+        }
+
+    def open(self, keyspace: KeySpace) -> ColumnarEngine:
+        """Make the engine."""
+        return ColumnarEngine(self, keyspace)
+
+
+class ColumnarEngine:
+    """One columnar operator on one worker; see `OperatorEngine`."""
+
+    def __init__(self, definition: ColumnarDefinition, keyspace: KeySpace) -> None:
+        self._processor = definition.processor
+        self._definition = definition
+        self._keyspace = keyspace
+        self._layout = Layout(
+            definition.key_schema, self._processor.state_schema, self._processor.expiry
+        )
+        width = self._layout.record.itemsize
+        self._piece_rows_max = max(1024, min(_PIECE_ROWS_MAX, _PIECE_BYTES_MAX // width))
+
+    def create_group(self) -> GroupTable:
+        """Empty table for a key group."""
+        return GroupTable(self._layout, self._keyspace)
+
+    def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
+        """Rows of all chunks, then the entries that expire."""
+        tables = cast("Mapping[int, GroupTable]", states)
+        stats = OperatorStats()
+        for chunk in tx.chunks():
+            rows = self._without_late(chunk, tx.times, stats)
+            for piece in self._pieces(rows):
+                self._rows(tx, tables, piece, stats)
+        if self._layout.expiry is not None:
+            self._expire(tx, tables, stats)
+        return stats
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # Rows
+
+    def _without_late(self, chunk: RowChunk, times: BatchTimes, stats: OperatorStats) -> pa.Table:
+        """The chunk's rows as the definition types them, without those that are too late."""
+        rows = chunk.rows
+        schema = self._definition.input_schema
+        hashes = flat(rows.column(HASH))
+        arrays = columns_of(rows, schema)
+        rows = pa.Table.from_arrays([hashes, *arrays], names=[HASH, *schema.names])
+        if self._definition.late is None:
+            return rows
+        values, valid = to_numpy(flat(rows.column(self._definition.late)))
+        late = values <= times.late_watermark_ms * _MICROS
+        if valid is not None:
+            late &= valid
+        dropped = int(np.count_nonzero(late))
+        stats.rows_dropped_late += dropped
+        return rows.take(np.flatnonzero(~late)) if dropped else rows
+
+    def _pieces(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Rows cut between keys into tables of bounded size; only a hot key makes a larger one."""
+        limit = self._piece_rows_max
+        if rows.num_rows <= limit:
+            if rows.num_rows:
+                yield rows
+            return
+        hashes = flat(rows.column(HASH)).to_numpy()
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        start = 0
+        while start < len(order):
+            end = min(start + limit, len(order))
+            if end < len(order):
+                end = int(np.searchsorted(ordered, ordered[end]))
+                if end <= start:
+                    end = int(np.searchsorted(ordered, ordered[start], side="right"))
+            yield rows.take(order[start:end])
+            start = end
+
+    def _rows(
+        self,
+        tx: Transaction,
+        tables: Mapping[int, GroupTable],
+        rows: pa.Table,
+        stats: OperatorStats,
+    ) -> None:
+        combined = False
+        if rows.num_rows > self._piece_rows_max and self._processor.combined_schema is not None:
+            rows, combined = self._combine(rows, tx.times), True
+        segments, hashes, keys = self._group(rows)
+        groups, bounds, present = self._split(hashes)
+        chosen = [tables[int(group)] for group in present]
+        entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
+        batch = self._batch(entries, rows, segments, tx.times, combined)
+        update = _guarded(self._processor.process, batch)
+        self._finish(tx, entries, groups, update, stats)
+
+    def _group(self, rows: pa.Table) -> tuple[Segments, Int64s, list[Any]]:
+        hashes = flat(rows.column(HASH)).to_numpy()
+        keys = [normalise(flat(rows.column(f.name))) for f in self._definition.key_schema]
+        segments, key_hashes = group_rows(hashes, keys, self._keyspace)
+        first = segments.order[segments.starts]
+        return segments, key_hashes, [key.take(first) for key in keys]
+
+    def _combine(self, rows: pa.Table, times: BatchTimes) -> pa.Table:
+        """The rows of a hot key shrunk piece by piece."""
+        done = []
+        for start in range(0, rows.num_rows, self._piece_rows_max):
+            piece = rows.slice(start, self._piece_rows_max)
+            segments, hashes, keys = self._group(piece)
+            count = segments.num_keys
+            batch = KeyedBatch(
+                num_keys=count,
+                key_columns=keys,
+                key_schema=self._definition.key_schema,
+                is_new=np.ones(count, bool),
+                state=self._processor.state_schema.empty_table(),
+                rows=piece,
+                segments=segments,
+                times=times,
+            )
+            shrunk, of_row = _guarded(self._processor.combine, batch)
+            if of_row is not None:
+                hashes, keys = hashes[of_row], [key.take(of_row) for key in keys]
+            names = [HASH, *self._definition.key_schema.names, *shrunk.column_names]
+            arrays = [pa.array(hashes), *keys, *map(flat, shrunk.columns)]
+            done.append(pa.Table.from_arrays(arrays, names=names))
+        return pa.concat_tables(done).combine_chunks()
+
+    def _split(self, hashes: Int64s) -> tuple[npt.NDArray[np.int32], Places, npt.NDArray[np.int32]]:
+        """Key group of each key, where groups start (and end), and which groups there are."""
+        groups = self._keyspace.group_of(hashes).astype(np.int32)
+        cuts = np.flatnonzero(np.diff(groups, prepend=-1))
+        return groups, np.append(cuts, len(groups)), groups[cuts]
+
+    def _batch(
+        self,
+        entries: KeyedEntries,
+        rows: pa.Table,
+        segments: Segments,
+        times: BatchTimes,
+        combined: bool = False,
+    ) -> KeyedBatch:
+        state = pa.Table.from_arrays(entries.state(), schema=nullable(self._layout.state))
+        return KeyedBatch(
+            num_keys=len(entries.hashes),
+            key_columns=entries.keys,
+            key_schema=nullable(self._definition.key_schema),
+            is_new=entries.is_new,
+            state=state,
+            rows=rows,
+            segments=segments,
+            times=times,
+            combined=combined,
+        )
+
+    # Effects
+
+    def _finish(
+        self,
+        tx: Transaction,
+        entries: KeyedEntries,
+        groups: npt.NDArray[np.int32],
+        update: Update,
+        stats: OperatorStats,
+    ) -> None:
+        """Store, log and emit what the processor returned."""
+        count = len(entries.hashes)
+        drop = np.zeros(count, bool) if update.drop is None else np.asarray(update.drop, bool)
+        if update.state is not None:
+            wanted = ~drop if update.write is None else np.asarray(update.write, bool) & ~drop
+            columns = columns_of(update.state, self._layout.state)
+            if any(len(column) != count for column in columns):
+                raise ProcessorError(
+                    f"The state that process() returned must have one row a key ({count})."
+                )
+            stats.rows_updated += self._write(tx, entries, wanted, columns)
+        gone = np.flatnonzero(drop & (entries.slots >= 0))
+        if len(gone):
+            entries.drop(gone)
+            stats.rows_removed += len(gone)
+            keys = [key.take(gone) for key in entries.keys]
+            tx.log(SECTION, self._layout.log_table(entries.hashes[gone], DELETE, keys, ()))
+        if update.output is not None:
+            self._emit(tx, groups, update.output, update.output_keys)
+
+    def _write(
+        self,
+        tx: Transaction,
+        entries: KeyedEntries,
+        wanted: npt.NDArray[np.bool_],
+        columns: Sequence[Any],
+    ) -> int:
+        hashes, keys = entries.hashes, entries.keys
+        at = None
+        if not wanted.all():
+            at = np.flatnonzero(wanted)
+            if not len(at):
+                return 0
+            hashes, keys = hashes[at], [key.take(at) for key in keys]
+            columns = [column.take(at) for column in columns]
+        entries.write(at, columns)
+        tx.log(SECTION, self._layout.log_table(hashes, UPSERT, keys, columns))
+        return len(hashes)
+
+    def _emit(
+        self,
+        tx: Transaction,
+        groups: npt.NDArray[np.int32],
+        output: pa.Table,
+        output_keys: npt.NDArray[np.intp] | None,
+    ) -> None:
+        of_row = groups if output_keys is None else groups[output_keys]
+        if len(of_row) != output.num_rows:
+            raise ProcessorError(
+                f"Each of the {output.num_rows} output rows needs its key in output_keys "
+                f"({len(of_row)} given)."
+            )
+        if output.num_rows:
+            schema = self._definition.output_schema
+            arrays = [pa.array(of_row, pa.int32()), *columns_of(output, schema)]
+            tx.emit(pa.Table.from_arrays(arrays, names=[GROUP, *schema.names]))
+
+    # Expiry
+
+    def _expire(
+        self, tx: Transaction, tables: Mapping[int, GroupTable], stats: OperatorStats
+    ) -> None:
+        limit = tx.times.watermark_ms * _MICROS
+        due = []
+        size = 0
+        for group in tx.groups:
+            table = tables[group]
+            if table.expiry_floor > limit:
+                continue
+            hashes, slots = table.due(limit)
+            if len(slots):
+                due.append((group, table, hashes, slots))
+                size += len(slots)
+            if size >= self._piece_rows_max:
+                self._expire_some(tx, due, stats)
+                due, size = [], 0
+        if due:
+            self._expire_some(tx, due, stats)
+
+    def _expire_some(
+        self, tx: Transaction, due: Sequence[tuple[int, GroupTable, Any, Any]], stats: OperatorStats
+    ) -> None:
+        hashes = np.concatenate([some for _, _, some, _ in due])
+        slots = np.concatenate([some for _, _, _, some in due])
+        sizes = [len(some) for _, _, some, _ in due]
+        bounds = np.concatenate(([0], np.cumsum(sizes)))
+        groups = np.repeat(np.array([group for group, *_ in due], np.int32), sizes)
+        tables = [table for _, table, _, _ in due]
+        entries = KeyedEntries.at(self._layout, tables, bounds, hashes, slots)
+        none = np.empty(0, np.intp)
+        rows = self._definition.input_schema.empty_table()
+        batch = self._batch(entries, rows, Segments(none, none), tx.times)
+        update = _guarded(self._processor.expire, batch)
+        stats.timers_fired += len(hashes)
+        self._finish(tx, entries, groups, update, stats)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with all columns nullable."""
+    return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+
+def _guarded(method: Callable[[KeyedBatch], Any], batch: KeyedBatch) -> Any:
+    """Call user code; its failure is a ProcessorError with the traceback."""
+    try:
+        return method(batch)
+    except AnabranchError:
+        raise
+    except Exception as error:
+        raise ProcessorError(
+            f"{type(error).__name__} in {method.__qualname__}: {error}\n{traceback.format_exc()}"
+        ) from error

@@ -1,0 +1,296 @@
+"""Reading and writing the entries of many keys over many key groups, few calls for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.model.keyspace import DELETE, HASH, OP, Int64s
+from anabranch.state.columnar.compare import equal
+from anabranch.state.columnar.grouping import Places, group_rows
+from anabranch.state.columnar.index import Slots
+from anabranch.state.columnar.layout import Layout, Part, columns_of, fixed
+from anabranch.state.columnar.values import to_arrow, to_numpy
+
+if TYPE_CHECKING:
+    from anabranch.state.columnar.table import GroupTable
+
+Raw = npt.NDArray[np.void]
+
+
+class KeyedEntries:
+    """The entries of distinct keys, sorted by hash; `bounds[i]:bounds[i + 1]` are `tables[i]`."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        tables: Sequence[GroupTable],
+        bounds: Places,
+        hashes: Int64s,
+    ) -> None:
+        self.layout = layout
+        self.hashes = hashes
+        self.keys: Sequence[Any] = ()
+        self.slots: Slots = np.empty(0, np.int32)
+        """Slot of each key, -1 if it is new."""
+        self._tables = tables
+        self._bounds = bounds
+        self._spans = list(zip(tables, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        self._known: Places = np.empty(0, np.intp)
+        self._old: Raw = np.empty(0, layout.raw)
+        self._clash: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def find(
+        cls,
+        layout: Layout,
+        tables: Sequence[GroupTable],
+        bounds: Places,
+        hashes: Int64s,
+        keys: Sequence[Any],
+    ) -> KeyedEntries:
+        """Look keys up; those that are not there are new."""
+        entries = cls(layout, tables, bounds, hashes)
+        entries.keys = keys
+        needles, slots = entries._candidates()
+        old = entries._read(needles, slots)
+        same = np.ones(len(needles), bool)
+        everything = np.array_equal(needles, np.arange(len(hashes)))
+        for part, key in zip(layout.key_parts, keys, strict=True):
+            wanted = key if everything else key.take(needles)
+            same &= equal(entries._column(part, old, needles), wanted)
+        if not same.all():
+            entries._clash = np.zeros(len(hashes), bool)
+            entries._clash[needles[~same]] = True
+            needles, slots, old = needles[same], slots[same], old[same]
+        entries.slots = np.full(len(hashes), -1, np.int32)
+        entries.slots[needles] = slots
+        entries._known, entries._old = needles, old
+        return entries
+
+    @classmethod
+    def at(
+        cls,
+        layout: Layout,
+        tables: Sequence[GroupTable],
+        bounds: Places,
+        hashes: Int64s,
+        slots: Slots,
+    ) -> KeyedEntries:
+        """Entries whose slots are known."""
+        entries = cls(layout, tables, bounds, hashes)
+        entries.slots = slots
+        entries._known = np.arange(len(slots))
+        entries._old = entries._read(entries._known, slots)
+        entries.keys = [
+            entries._column(part, entries._old, entries._known) for part in layout.key_parts
+        ]
+        return entries
+
+    @property
+    def is_new(self) -> npt.NDArray[np.bool_]:
+        """Keys that have no entry yet."""
+        return self.slots < 0
+
+    def state(self) -> list[Any]:
+        """State columns, one row a key; null for new keys."""
+        found = []
+        count, known = len(self.hashes), self._known
+        for part in self.layout.state_parts:
+            column = self._column(part, self._old, known)
+            if len(known) == count:
+                found.append(column)
+            elif not len(known):
+                found.append(pa.nulls(count, part.kind))
+            elif part.in_arena:
+                rows = np.full(count, -1, np.int64)
+                rows[known] = np.arange(len(known))
+                found.append(column.take(pa.array(rows, mask=rows < 0)))
+            else:
+                some, some_valid = to_numpy(column)
+                values, valid = np.zeros(count, some.dtype), np.zeros(count, bool)
+                values[known] = some
+                valid[known] = True if some_valid is None else some_valid
+                found.append(to_arrow(values, valid, part.kind))
+        return found
+
+    def write(self, at: Places | None, state: Sequence[Any]) -> None:
+        """Store the state (one row for each key in `at`; None: all keys), adding new keys."""
+        layout = self.layout
+        if at is None:
+            at, keys = np.arange(len(self.hashes)), self.keys
+        else:
+            keys = [key.take(at) for key in self.keys]
+        records = np.zeros(len(at), layout.record)
+        for part, column in zip(layout.parts, [*keys, *state], strict=True):
+            if not part.in_arena:
+                layout.encode(part, column, records)
+        slots = self.slots[at]
+        old_at, new_at = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        bounds = np.searchsorted(at, self._bounds)
+        if len(old_at) == len(self._known):
+            old = self._old
+        else:
+            old = self._old.take(np.searchsorted(self._known, at[old_at]))
+        if layout.arena_parts:
+            self._fill_arenas(records, [*keys, *state], bounds, old_at, new_at, old)
+        raw = records.view(layout.raw)
+        self._store(at, raw, slots, bounds, (old_at, new_at, old))
+        if layout.expiry_part is not None:
+            self._lower_floors(records, bounds)
+
+    def drop(self, at: Places) -> int:
+        """Remove the entries of some keys; how many there were."""
+        at = at[self.slots[at] >= 0]
+        cuts = np.searchsorted(at, self._bounds).tolist()
+        for i, table in enumerate(self._tables):
+            if cuts[i] < cuts[i + 1]:
+                some = at[cuts[i] : cuts[i + 1]]
+                table.remove(self.hashes[some], self.slots[some])
+        return len(at)
+
+    def _candidates(self) -> tuple[Places, Slots]:
+        """Keys with entries of the same hash, and the slots of these, in the order of tables."""
+        found = np.full(len(self.hashes), -1, np.int32)
+        clashing = []
+        for table, start, end in self._spans:
+            if table.index.repeats:
+                clashing.append((table, start, end))
+            elif start < end:
+                found[start:end] = table.index.find(self.hashes[start:end])
+        needles = np.flatnonzero(found >= 0)
+        slots = found[needles]
+        if clashing:
+            more = [
+                (start, *table.index.pairs(self.hashes[start:end]))
+                for table, start, end in clashing
+            ]
+            needles = np.concatenate([needles, *(start + some for start, some, _ in more)])
+            slots = np.concatenate([slots, *(some for _, _, some in more)])
+            order = np.argsort(needles, kind="stable")
+            needles, slots = needles[order], slots[order]
+        return needles, slots
+
+    def _read(self, needles: Places, slots: Slots) -> Raw:
+        cuts = np.searchsorted(needles, self._bounds).tolist()
+        found = [
+            table.read(slots[cuts[i] : cuts[i + 1]])
+            for i, table in enumerate(self._tables)
+            if cuts[i] < cuts[i + 1]
+        ]
+        return np.concatenate(found) if found else np.empty(0, self.layout.raw)
+
+    def _column(self, part: Part, raw: Raw, needles: Places) -> Any:
+        """One column of records that were read for the given keys."""
+        values, valid = self.layout.decode(part, raw.view(self.layout.record))
+        if not part.in_arena:
+            return fixed(part, values, valid)
+        number = self.layout.arena_parts.index(part)
+        cuts = np.searchsorted(needles, self._bounds).tolist()
+        found = [
+            table.arenas[number].take(values[cuts[i] : cuts[i + 1]])
+            for i, table in enumerate(self._tables)
+            if cuts[i] < cuts[i + 1]
+        ]
+        return pa.concat_arrays(found) if found else pa.array([], part.kind)
+
+    def _fill_arenas(
+        self,
+        records: npt.NDArray[np.void],
+        columns: Sequence[Any],
+        bounds: Places,
+        old_at: Places,
+        new_at: Places,
+        old: Raw,
+    ) -> None:
+        layout = self.layout
+        number = 0
+        for i, part in enumerate(layout.parts):
+            if not part.in_arena:
+                continue
+            column, cuts, pointers = columns[i], bounds.tolist(), records[part.value]
+            # A known key keeps its place; state is always written anew.
+            is_key = i < len(layout.key_parts)
+            if is_key:
+                pointers[old_at] = old.view(layout.record)[part.value]
+                column, cuts = column.take(new_at), np.searchsorted(new_at, bounds).tolist()
+            rows = np.empty(len(column), np.int32)
+            for table, start, end in zip(self._tables, cuts[:-1], cuts[1:], strict=True):
+                if start < end:
+                    some = column.slice(start, end - start)
+                    rows[start:end] = arena_rows(some, table.arenas[number].append(some))
+            if is_key:
+                pointers[new_at] = rows
+            else:
+                pointers[:] = rows
+            number += 1
+
+    def _store(
+        self,
+        at: Places,
+        raw: Raw,
+        slots: Slots,
+        bounds: Places,
+        split: tuple[Places, Places, Raw],
+    ) -> None:
+        old_at, new_at, old = split
+        raw_old, slots_old = raw.take(old_at), slots[old_at]
+        raw_new, hashes_new = raw.take(new_at), self.hashes[at[new_at]]
+        clash = self._repeats(at[new_at], hashes_new)
+        cuts_old = np.searchsorted(old_at, bounds).tolist()
+        cuts_new = np.searchsorted(new_at, bounds).tolist()
+        for i, table in enumerate(self._tables):
+            a, b = cuts_old[i], cuts_old[i + 1]
+            if a < b:
+                table.overwrite(slots_old[a:b], raw_old[a:b], old[a:b])
+            a, b = cuts_new[i], cuts_new[i + 1]
+            if a < b:
+                repeats = clash is not None and bool(clash[a:b].any())
+                table.insert(hashes_new[a:b], raw_new[a:b], repeats)
+
+    def _repeats(self, new: Places, hashes: Int64s) -> npt.NDArray[np.bool_] | None:
+        """Which new keys share their hash with another key."""
+        twice = np.zeros(len(hashes), bool)
+        np.equal(hashes[1:], hashes[:-1], out=twice[1:])
+        if self._clash is not None:
+            twice |= self._clash[new]
+        return twice if twice.any() else None
+
+    def _lower_floors(self, records: npt.NDArray[np.void], bounds: Places) -> None:
+        part = self.layout.expiry_part
+        assert part is not None
+        values, valid = self.layout.decode(part, records)
+        if valid is not None:
+            values = np.where(valid, values, np.iinfo(np.int64).max)
+        for table, start, end in zip(self._tables, bounds[:-1], bounds[1:], strict=True):
+            if start < end:
+                table.expiry_floor = min(table.expiry_floor, int(values[start:end].min()))
+
+
+def arena_rows(array: Any, first: int) -> npt.NDArray[np.int32]:
+    """Arena row of each value of an array that was appended whole; -1 for nulls."""
+    rows = np.arange(first, first + len(array), dtype=np.int32)
+    if array.null_count:
+        rows[~array.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return rows
+
+
+def replay(table: GroupTable, log: pa.Table) -> None:
+    """Apply changelog entries to one key group; of several entries with one key the last counts."""
+    layout = table.layout
+    hashes, ops = columns_of(log, pa.schema([pa.field(HASH, pa.int64()), pa.field(OP, pa.uint8())]))
+    keys, state = columns_of(log, layout.keys), columns_of(log, layout.state)
+    segments, key_hashes = group_rows(hashes.to_numpy(), keys, None)
+    last = np.maximum.reduceat(segments.order, segments.starts)
+    bounds = np.array([0, len(last)])
+    keys = [key.take(last) for key in keys]
+    entries = KeyedEntries.find(layout, [table], bounds, key_hashes, keys)
+    gone = ops.to_numpy()[last] == DELETE
+    entries.drop(np.flatnonzero(gone))
+    kept = np.flatnonzero(~gone)
+    if len(kept):
+        entries.write(kept, [column.take(last[kept]) for column in state])

@@ -1,0 +1,114 @@
+"""How an entry (key columns and state columns) is packed into one record of fixed width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.model.keyspace import DELETE, HASH, OP, UPSERT, Int64s
+from anabranch.state.columnar.values import Bools, Values, flat, storage_dtype, to_arrow, to_numpy
+
+SECTION = "state"
+"""The only section: one row an entry."""
+
+Records = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where one column is in the record."""
+
+    name: str
+    kind: pa.DataType
+    nullable: bool
+    value: str
+    """Field with the value, or with the row number in the arena."""
+    valid: str | None
+    """Field with the validity; None if there are no nulls, or the row number tells."""
+    in_arena: bool
+
+
+class Layout:
+    """Columns of a table: keys first, then state."""
+
+    def __init__(self, keys: pa.Schema, state: pa.Schema, expiry: str | None = None) -> None:
+        self.keys = keys
+        self.state = state
+        self.expiry = expiry
+        fields: list[tuple[str, Any]] = []
+        self.key_parts = [_part(f"k{i}", field, fields) for i, field in enumerate(keys)]
+        self.state_parts = [_part(f"s{i}", field, fields) for i, field in enumerate(state)]
+        self.parts = [*self.key_parts, *self.state_parts]
+        self.arena_parts = [part for part in self.parts if part.in_arena]
+        self.record = np.dtype(fields or [("none", np.bool_)])
+        self.raw = np.dtype(f"V{self.record.itemsize}")
+        self.expiry_part = next((p for p in self.parts if p.name == expiry), None)
+        self.columns = [HASH, *keys.names, *state.names]
+
+    def decode(self, part: Part, records: Records) -> tuple[Values, Bools | None]:
+        """Values (or arena rows) and validity of one column, contiguous."""
+        valid = None if part.valid is None else np.ascontiguousarray(records[part.valid])
+        return np.ascontiguousarray(records[part.value]), valid
+
+    def encode(self, part: Part, array: Any, records: Records) -> None:
+        """Write a fixed-width column into records."""
+        values, valid = to_numpy(array)
+        records[part.value] = values
+        if part.valid is not None:
+            records[part.valid] = True if valid is None else valid
+        elif valid is not None:
+            raise ValueError(f"column {part.name} must not be null")
+
+    def section(self, hashes: Int64s, columns: Sequence[Any]) -> pa.Table:
+        """Entries as `export` gives them."""
+        arrays = [pa.array(hashes), *columns]
+        return pa.Table.from_arrays(arrays, schema=self.export_schema)
+
+    @property
+    def export_schema(self) -> pa.Schema:
+        """HASH, keys, state; all nullable, so that the type depends on nothing else."""
+        fields = [pa.field(f.name, f.type) for f in (*self.keys, *self.state)]
+        return pa.schema([pa.field(HASH, pa.int64()), *fields])
+
+    @property
+    def log_schema(self) -> pa.Schema:
+        """HASH, OP, keys, state."""
+        return self.export_schema.insert(1, pa.field(OP, pa.uint8()))
+
+    def log_table(self, hashes: Int64s, op: int, keys: Sequence[Any], state: Sequence[Any]) -> Any:
+        """Changelog entries of one kind; deletions have no state."""
+        assert op in (UPSERT, DELETE)
+        count = len(hashes)
+        ops = pa.array(np.full(count, op, np.uint8))
+        columns = state if op == UPSERT else [pa.nulls(count, f.type) for f in self.state]
+        arrays = [pa.array(hashes), ops, *keys, *columns]
+        return pa.Table.from_arrays(arrays, schema=self.log_schema)
+
+
+def _part(prefix: str, field: pa.Field, fields: list[tuple[str, Any]]) -> Part:
+    dtype = storage_dtype(field.type)
+    fields.append((prefix, np.dtype(np.int32) if dtype is None else dtype))
+    valid = None
+    if dtype is not None and field.nullable:
+        valid = prefix + "v"
+        fields.append((valid, np.dtype(np.bool_)))
+    return Part(field.name, field.type, field.nullable, prefix, valid, dtype is None)
+
+
+def fixed(part: Part, values: Values, valid: Bools | None) -> Any:
+    """Decoded values of a fixed-width column as an Arrow array."""
+    return to_arrow(values, valid, part.kind)
+
+
+def columns_of(table: pa.Table, schema: pa.Schema) -> list[Any]:
+    """The columns of a table that a schema names, as single arrays of its types."""
+    found = []
+    for field in schema:
+        array = flat(table.column(field.name))
+        found.append(array if array.type == field.type else array.cast(field.type))
+    return found

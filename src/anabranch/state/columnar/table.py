@@ -1,0 +1,252 @@
+"""The entries of one key group: an index, packed records and arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.state.columnar.arena import Arena
+from anabranch.state.columnar.index import HashIndex, Slots
+from anabranch.state.columnar.keyed import arena_rows, replay
+from anabranch.state.columnar.layout import SECTION, Layout, Records, columns_of, fixed
+from anabranch.state.contract import Sections
+
+UNKNOWN = -(2**63)
+NEVER = 2**63 - 1
+_GROWTH = 1.25
+
+
+class GroupTable:
+    """State of one key group; see `GroupState`.
+
+    Slots that a transaction frees are not used again before the next one, so undoing needs only the
+    old index and the old records of the slots that were written over. What is installed or
+    discarded has moved for good: it stays so after an undo.
+    """
+
+    def __init__(self, layout: Layout, keyspace: KeySpace) -> None:
+        self.layout = layout
+        self.index = HashIndex()
+        self.arenas = [Arena(part.kind) for part in layout.arena_parts]
+        self.expiry_floor = NEVER
+        """No entry expires before it; UNKNOWN: look at all of them."""
+        self._keyspace = keyspace
+        self._raw: npt.NDArray[np.void] = np.empty(0, layout.raw)
+        self._size = 0
+        self._free: Slots = np.empty(0, np.int32)
+        self._freed: list[Slots] = []
+        self._before = self.index
+        self._overwritten: list[tuple[Slots, npt.NDArray[np.void]]] = []
+
+    # Transactions
+
+    def begin(self) -> None:
+        """Start a transaction: freed slots can be used again."""
+        self._before = self.index
+        self._overwritten.clear()
+        if self._freed:
+            self._free = np.concatenate((self._free, *self._freed))
+            self._freed.clear()
+        if self._size > 64 and len(self.index) * 4 < self._size:
+            self._rebuild()
+        else:
+            self._compact_arenas()
+
+    def undo(self) -> None:
+        """Go back to the last `begin`."""
+        for slots, raw in reversed(self._overwritten):
+            self._raw[slots] = raw
+        if self._overwritten or self.index is not self._before:
+            self.index = self._before
+            unused = np.ones(self._size, bool)
+            unused[self.index.entries()[1]] = False
+            self._free = np.flatnonzero(unused).astype(np.int32)
+            self.expiry_floor = UNKNOWN
+        self._overwritten.clear()
+        self._freed.clear()
+
+    # Records
+
+    def read(self, slots: Slots) -> npt.NDArray[np.void]:
+        """Raw records of some slots."""
+        return self._raw.take(slots)
+
+    def insert(self, hashes: Int64s, raw: npt.NDArray[np.void], repeats: bool) -> None:
+        """Add entries (sorted by hash) whose keys are not here."""
+        slots = self._allocate(len(hashes))
+        self._raw[slots] = raw
+        self.index = self.index.add(hashes, slots, repeats)
+
+    def overwrite(self, slots: Slots, raw: npt.NDArray[np.void], old: npt.NDArray[np.void]) -> None:
+        """Replace records; `old` is what `read` gave for the slots."""
+        self._overwritten.append((slots, old))
+        self._raw[slots] = raw
+
+    def remove(self, hashes: Int64s, slots: Slots) -> None:
+        """Drop entries (sorted by hash)."""
+        self.index = self.index.remove(hashes, slots)
+        self._freed.append(slots)
+
+    def due(self, limit: int) -> tuple[Int64s, Slots]:
+        """Entries whose expiry is at or before the limit, in the order of their hashes."""
+        part = self.layout.expiry_part
+        assert part is not None
+        hashes, slots = self.index.entries()
+        records = self._raw.take(slots).view(self.layout.record)
+        values, valid = self.layout.decode(part, records)
+        if valid is not None:
+            values = np.where(valid, values, NEVER)
+        due = values <= limit
+        self.expiry_floor = int(values[~due].min(initial=NEVER))
+        return hashes[due], slots[due]
+
+    def columns(self, slots: Slots) -> list[Any]:
+        """All columns of some slots as Arrow arrays."""
+        return self.decode(self._raw.take(slots).view(self.layout.record))
+
+    def decode(self, records: Records) -> list[Any]:
+        """All columns of records of this table as Arrow arrays."""
+        arenas = iter(self.arenas)
+        found = []
+        for part in self.layout.parts:
+            values, valid = self.layout.decode(part, records)
+            found.append(next(arenas).take(values) if part.in_arena else fixed(part, values, valid))
+        return found
+
+    # Moving
+
+    def export(self, bins: Collection[int] | None = None) -> Sections:
+        """All entries, or those of some bins, in the order of bins."""
+        hashes, slots = self.index.entries()
+        of_entry = self._keyspace.bin_of(hashes)
+        order = np.argsort(of_entry.astype(np.uint16), kind="stable")
+        if bins is not None:
+            order = order[np.isin(of_entry[order], list(bins))]
+        return {SECTION: self.layout.section(hashes[order], self.columns(slots[order]))}
+
+    def install(self, sections: Sections) -> None:
+        """Add exported entries; an undo keeps them."""
+        table = sections.get(SECTION)
+        if table is None or not table.num_rows:
+            return
+        layout = self.layout
+        (hashes,) = columns_of(table, pa.schema([pa.field(HASH, pa.int64())]))
+        columns = columns_of(table, pa.schema([*layout.keys, *layout.state]))
+        unsorted = hashes.to_numpy()
+        order = np.argsort(unsorted)
+        sorted_hashes = unsorted[order]
+        repeats = bool((sorted_hashes[1:] == sorted_hashes[:-1]).any())
+        if len(self.index) or self._before is not self.index:
+            repeats = repeats or any(
+                bool(len(index.pairs(sorted_hashes)[0])) for index in (self.index, self._before)
+            )
+        raw = self.pack(columns).view(layout.raw)[order]
+        slots = self._allocate(len(order))
+        self._raw[slots] = raw
+        same = self._before is self.index
+        self.index = self.index.add(sorted_hashes, slots, repeats)
+        self._before = self.index if same else self._before.add(sorted_hashes, slots, repeats)
+        self.expiry_floor = UNKNOWN
+
+    def replay(self, sections: Sections) -> None:
+        """Apply a changelog; of several entries with one key the last counts."""
+        table = sections.get(SECTION)
+        if table is not None and table.num_rows:
+            replay(self, table)
+
+    def discard(self, bins: Collection[int]) -> None:
+        """Drop the entries of some bins; an undo does not bring them back."""
+        wanted = list(bins)
+        same = self._before is self.index
+        gone: list[Slots] = []
+        kept: list[HashIndex] = []
+        for index in (self.index,) if same else (self.index, self._before):
+            hashes, slots = index.entries()
+            drop = np.isin(self._keyspace.bin_of(hashes), wanted)
+            gone.append(slots[drop])
+            kept.append(
+                HashIndex().add(hashes[~drop], slots[~drop], index.repeats) if drop.any() else index
+            )
+        self.index, self._before = kept[0], kept[-1]
+        # Another transaction may have freed some of these slots already.
+        new = np.setdiff1d(np.concatenate(gone), np.concatenate([self._free, *self._freed]))
+        self._freed.append(new.astype(np.int32))
+        if not len(self.index) and same:
+            self._reset()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of entries."""
+        return len(self.index)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of index, records and arenas."""
+        arenas = sum(arena.num_bytes for arena in self.arenas)
+        return self.index.num_bytes + self._raw.nbytes + arenas
+
+    # Space
+
+    def pack(self, columns: Sequence[Any]) -> Records:
+        """Records for whole columns; values of variable width go to the arenas."""
+        layout = self.layout
+        count = len(columns[0]) if columns else 0
+        records = np.zeros(count, layout.record)
+        arenas = iter(self.arenas)
+        for part, array in zip(layout.parts, columns, strict=True):
+            if part.in_arena:
+                first = next(arenas).append(array)
+                records[part.value] = arena_rows(array, first)
+            else:
+                layout.encode(part, array, records)
+        return records
+
+    def _allocate(self, count: int) -> Slots:
+        reused = self._free[:count]
+        self._free = self._free[count:]
+        first, self._size = self._size, self._size + count - len(reused)
+        if self._size > len(self._raw):
+            grown = np.empty(max(16, int(self._size * _GROWTH)), self.layout.raw)
+            grown[:first] = self._raw[:first]
+            self._raw = grown
+        fresh = np.arange(first, self._size, dtype=np.int32)
+        return np.concatenate((reused, fresh)) if len(reused) else fresh
+
+    def _reset(self) -> None:
+        self.index = self._before = HashIndex()
+        self._raw = np.empty(0, self.layout.raw)
+        self._size = 0
+        self._free = np.empty(0, np.int32)
+        self._freed.clear()
+        self._overwritten.clear()
+        self.expiry_floor = NEVER
+        for arena in self.arenas:
+            arena.clear()
+
+    def _rebuild(self) -> None:
+        """Give back memory after many removals; only when there is nothing to undo."""
+        hashes, slots = self.index.entries()
+        repeats = self.index.repeats
+        raw = self._raw.take(slots)
+        self._raw = raw
+        self._size = len(raw)
+        self._free = np.empty(0, np.int32)
+        fresh = np.arange(len(raw), dtype=np.int32)
+        self.index = self._before = HashIndex().add(hashes, fresh, repeats)
+        self._compact_arenas(force=True)
+
+    def _compact_arenas(self, force: bool = False) -> None:
+        live = len(self.index)
+        for part, arena in zip(self.layout.arena_parts, self.arenas, strict=True):
+            if arena.rows > 2 * live + 64 or (force and arena.rows > live):
+                slots = self.index.entries()[1]
+                pointers = self._raw.view(self.layout.record)[part.value]
+                rows = pointers[slots]
+                present = rows >= 0
+                arena.compact(rows[present])
+                pointers[slots[present]] = np.arange(int(present.sum()), dtype=np.int32)
