@@ -1,6 +1,8 @@
-"""The coordinator's decisions: who may begin a batch, when an epoch is committed, who replaces whom.
+"""The coordinator's decisions: who may begin a batch, when an epoch exists, who replaces whom.
 
 Events in, effects out. The runtime performs the effects and feeds their outcome back as events.
+A batch can be executed several times, also with another number of lanes: each number of lanes is an
+execution of its own, and the one whose lanes have all finished is written. One write at a time.
 """
 
 from __future__ import annotations
@@ -17,157 +19,52 @@ from anabranch.errors import (
     ServiceUnavailable,
     StateMismatch,
 )
-from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import Routing, lane_groups
-from anabranch.protocol.epochs import EpochPhase, EpochProgress, LaneReport, TransactionReport
+from anabranch.protocol.coordinator_messages import (
+    BindQuery,
+    ConfirmFinish,
+    Effect,
+    Event,
+    GrantLane,
+    LaneBegan,
+    LaneFinished,
+    ManifestFailed,
+    ManifestWritten,
+    OperatorRegistered,
+    RefuseRequest,
+    StartWorker,
+    WorkerDown,
+    WorkerUp,
+    WriteManifest,
+)
+from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionReport
+
+__all__ = [
+    "STARTS_MAX",
+    "BindQuery",
+    "ConfirmFinish",
+    "CoordinatorMachine",
+    "Effect",
+    "Event",
+    "GrantLane",
+    "LaneBegan",
+    "LaneFinished",
+    "ManifestFailed",
+    "ManifestWritten",
+    "OperatorRegistered",
+    "OperatorView",
+    "RefuseRequest",
+    "StartWorker",
+    "WorkerDown",
+    "WorkerPhase",
+    "WorkerUp",
+    "WorkerView",
+    "WriteManifest",
+]
 
 STARTS_MAX = 3
 """Starts in a row that may fail before a worker is given up."""
-
-
-# --- events ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRegistered:
-    """An operator of this run, with what its location holds."""
-
-    operator: str
-    query_id: str | None = None
-    committed: Epoch | None = None
-    before_committed: Epoch | None = None
-    """Epoch that `committed` was built on; None: it was the operator's first."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneBegan:
-    """A lane asks to begin; `request` identifies the caller that waits for the answer."""
-
-    request: int
-    operator: str
-    query_id: str
-    epoch: Epoch
-    lane: Lane
-    lanes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LaneFinished:
-    """A lane has all outputs; its transactions are durable."""
-
-    request: int
-    operator: str
-    epoch: Epoch
-    lane: Lane
-    lanes: int
-    report: LaneReport
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
-    """The epoch's manifest is durable."""
-
-    operator: str
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestFailed:
-    """The epoch's manifest could not be written."""
-
-    operator: str
-    epoch: Epoch
-    error: AnabranchError
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerUp:
-    """A worker process is ready for transactions."""
-
-    worker: WorkerId
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerDown:
-    """A worker process has ended or does not answer."""
-
-    worker: WorkerId
-    incarnation: int
-    reason: str = ""
-
-
-Event = (
-    OperatorRegistered
-    | LaneBegan
-    | LaneFinished
-    | ManifestWritten
-    | ManifestFailed
-    | WorkerUp
-    | WorkerDown
-)
-
-
-# --- effects -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GrantLane:
-    """Answer to LaneBegan: the owners of the lane's key groups and the state to start from."""
-
-    request: int
-    version: int
-    owners: dict[WorkerId, tuple[int, ...]]
-    incarnations: dict[WorkerId, int]
-    base: Epoch | None
-    """Epoch that the state must have before this one is applied; None: empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmFinish:
-    """Answer to LaneFinished."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseRequest:
-    """Answer to any request that cannot be served."""
-
-    request: int
-    error: AnabranchError
-
-
-@dataclass(frozen=True, slots=True)
-class BindQuery:
-    """Remember durably which Spark query the operator's state belongs to."""
-
-    operator: str
-    query_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
-    """Make the epoch exist."""
-
-    operator: str
-    epoch: Epoch
-    base: Epoch | None
-    transactions: tuple[TransactionReport, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StartWorker:
-    """Start a process for the worker."""
-
-    worker: WorkerId
-    incarnation: int
-
-
-Effect = GrantLane | ConfirmFinish | RefuseRequest | BindQuery | WriteManifest | StartWorker
-
-
-# --- the machine -------------------------------------------------------------------------------
 
 
 class WorkerPhase(Enum):
@@ -198,8 +95,14 @@ class OperatorView:
     base: Epoch | None = None
     """Epoch that `current` is built on."""
     current: EpochProgress | None = None
-    writing: tuple[TransactionReport, ...] = ()
-    waiting_commit: list[int] = field(default_factory=list)
+    """The execution that began last."""
+    executions: dict[int, EpochProgress] = field(default_factory=dict)
+    """All executions of the current epoch, by number of lanes."""
+    writing: WriteManifest | None = None
+    """The write that is under way."""
+    manifest: tuple[TransactionReport, ...] | None = None
+    """What the manifest of `committed` lists; None: not known in this run."""
+    waiting_commit: list[LaneFinished] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -238,128 +141,111 @@ class CoordinatorMachine:
     # -- operators and epochs --
 
     def _operator_registered(self, event: OperatorRegistered) -> list[Effect]:
-        self.operators[event.operator] = OperatorView(
-            event.query_id, event.committed, event.before_committed
-        )
-        return []
+        old = self.operators.get(event.operator)
+        view = OperatorView(event.query_id, event.committed, event.before_committed)
+        self.operators[event.operator] = view
+        if old is None:
+            return []
+        view.writing = old.writing  # it cannot be called back: the next write waits for its end
+        error = ServiceUnavailable("The operator was defined anew; this task's result is not used.")
+        return [RefuseRequest(late.request, error) for late in old.waiting_commit]
 
     def _lane_began(self, event: LaneBegan) -> list[Effect]:
-        operator = self.operators[event.operator]
-        error = self._begin_error(operator, event)
+        operator = self.operators.get(event.operator)
+        if operator is None:
+            return [RefuseRequest(event.request, _unknown(event.operator))]
+        error = _begin_error(operator, event)
         if error is not None:
             return [RefuseRequest(event.request, error)]
         effects: list[Effect] = []
         if operator.query_id is None:
             operator.query_id = event.query_id
             effects.append(BindQuery(event.operator, event.query_id))
-        current = operator.current
-        if current is None or current.epoch != event.epoch or current.lanes != event.lanes:
-            if current is None or current.epoch != event.epoch:
-                operator.base = self._base_of(operator, event.epoch)
-            operator.current = EpochProgress(event.epoch, event.lanes)
-        effects.extend(self._grant_or_park(event))
-        return effects
+        if operator.current is None or operator.current.epoch != event.epoch:
+            if operator.writing is not None and operator.writing.epoch != event.epoch:
+                self.parked.append(event)  # what this epoch is built on is being written again
+                return effects
+            operator.base = _base_of(operator, event.epoch)
+            operator.executions = {}
+        fresh = EpochProgress(event.epoch, event.lanes)
+        operator.current = operator.executions.setdefault(event.lanes, fresh)
+        return effects + self._grant_or_park(event, operator.base)
 
-    def _begin_error(self, operator: OperatorView, event: LaneBegan) -> AnabranchError | None:
-        if operator.query_id is not None and operator.query_id != event.query_id:
-            return StateMismatch(
-                f"The state of operator '{event.operator}' belongs to query {operator.query_id}, but "
-                f"query {event.query_id} asked for it. Start the query with the checkpoint it had "
-                "before, or give the operator another name (or another location) to start anew."
-            )
-        current = operator.current
-        if current is not None and event.epoch == current.epoch:
-            return None
-        if current is not None and current.phase is not EpochPhase.COMMITTED:
-            missing = current.missing()
-            if event.epoch > current.epoch and missing:
-                return IncompleteBatch(
-                    f"Batch {event.epoch} of operator '{event.operator}' cannot begin: in batch "
-                    f"{current.epoch} the tasks {missing} of {current.lanes} never ran to their end, so "
-                    "their rows are not in the state. In foreachBatch, write or count the whole "
-                    "DataFrame (not only head(), take() or limit()). Restart the query to run the "
-                    "batch again."
-                )
-        committed = operator.committed
-        if committed is None or event.epoch in (committed, committed + 1):
-            return None
-        direction = "ahead of" if event.epoch > committed else "behind"
-        return EpochGap(
-            f"Spark asked for batch {event.epoch} of operator '{event.operator}', {direction} its "
-            f"state, which is at batch {committed}. Checkpoint and state location must be kept, "
-            "copied and restored together: restore the ones that belong together."
-        )
-
-    @staticmethod
-    def _base_of(operator: OperatorView, epoch: Epoch) -> Epoch | None:
-        # An epoch that is executed again starts from the epoch before it.
-        return operator.before_committed if operator.committed == epoch else operator.committed
-
-    def _grant_or_park(self, event: LaneBegan) -> list[Effect]:
+    def _grant_or_park(self, event: LaneBegan, base: Epoch | None) -> list[Effect]:
         groups = lane_groups(event.lane, event.lanes, len(self.routing.owners))
         owners = self.routing.by_owner(groups)
         views = {worker: self.workers[worker] for worker in owners}
         for worker, view in views.items():
             if view.phase is WorkerPhase.FAILED:
                 error = ServiceUnavailable(
-                    f"Worker {worker} could not be started {STARTS_MAX} times in a row: {view.reason} "
-                    "See the worker's messages above, mend the cause and start the service again."
+                    f"Worker {worker} could not be started {STARTS_MAX} times in a row: "
+                    f"{view.reason} See the worker's messages above, mend the cause and start the service again."
                 )
                 return [RefuseRequest(event.request, error)]
         if any(view.phase is not WorkerPhase.UP for view in views.values()):
             self.parked.append(event)
             return []
-        operator = self.operators[event.operator]
         incarnations = {worker: view.incarnation for worker, view in views.items()}
-        plain: dict[WorkerId, tuple[int, ...]] = dict(owners)  # type: ignore[arg-type]
-        return [
-            GrantLane(event.request, self.routing.version, plain, incarnations, operator.base)
-        ]
+        plain: dict[WorkerId, tuple[int, ...]] = dict(owners)
+        return [GrantLane(event.request, self.routing.version, plain, incarnations, base)]
 
     def _lane_finished(self, event: LaneFinished) -> list[Effect]:
-        operator = self.operators[event.operator]
-        current = operator.current
-        if current is None or current.epoch != event.epoch or current.lanes != event.lanes:
+        operator = self.operators.get(event.operator)
+        if operator is None:
+            return [RefuseRequest(event.request, _unknown(event.operator))]
+        execution = operator.executions.get(event.lanes)
+        if execution is None or execution.epoch != event.epoch:
             error = EpochGap(
                 f"A task of batch {event.epoch} of operator '{event.operator}' finished after that "
                 "batch had ended; its result is not used."
             )
             return [RefuseRequest(event.request, error)]
-        known = current.finished.get(event.lane)
-        current.finished[event.lane] = event.report
-        if not current.is_complete:
+        execution.finished[event.lane] = event.report
+        if not execution.is_complete or _is_written(operator, execution):
             return [ConfirmFinish(event.request)]
-        if current.phase is EpochPhase.COMMITTED and known == event.report:
-            return [ConfirmFinish(event.request)]
-        operator.waiting_commit.append(event.request)
-        if current.phase is EpochPhase.COMMITTING:
+        operator.waiting_commit.append(event)
+        if operator.writing is not None:
             return []
-        return [self._write_manifest(event.operator, operator, current)]
-
-    @staticmethod
-    def _write_manifest(name: str, operator: OperatorView, current: EpochProgress) -> Effect:
-        current.phase = EpochPhase.COMMITTING
-        operator.writing = current.transactions()
-        return WriteManifest(name, current.epoch, operator.base, operator.writing)
+        return [_write(operator, event.operator, execution)]
 
     def _manifest_written(self, event: ManifestWritten) -> list[Effect]:
-        operator = self.operators[event.operator]
-        current = operator.current
-        if current is None or current.epoch != event.epoch:
-            raise ProtocolViolation(f"{event} without a running epoch: {current}")
-        if operator.writing != current.transactions():  # a task ran again meanwhile
-            return [self._write_manifest(event.operator, operator, current)]
-        current.phase = EpochPhase.COMMITTED
-        operator.committed, operator.before_committed = event.epoch, operator.base
-        waiting, operator.waiting_commit = operator.waiting_commit, []
-        return [ConfirmFinish(request) for request in waiting]
+        operator, writing = self._written(event)
+        operator.committed, operator.before_committed = writing.epoch, writing.base
+        operator.manifest = writing.transactions
+        for execution in operator.executions.values():
+            is_written = _is_written(operator, execution)
+            execution.phase = EpochPhase.COMMITTED if is_written else EpochPhase.RUNNING
+        effects: list[Effect] = []
+        behind: list[LaneFinished] = []  # a task ran again, or with other lanes, meanwhile
+        for waiting in operator.waiting_commit:
+            if operator.executions[waiting.lanes].phase is EpochPhase.COMMITTED:
+                effects.append(ConfirmFinish(waiting.request))
+            else:
+                behind.append(waiting)
+        operator.waiting_commit = behind
+        if behind:
+            execution = operator.executions[behind[0].lanes]
+            effects.append(_write(operator, event.operator, execution))
+        return effects + self._retry_parked()
 
     def _manifest_failed(self, event: ManifestFailed) -> list[Effect]:
-        operator = self.operators[event.operator]
-        if operator.current is not None:
-            operator.current.phase = EpochPhase.RUNNING
+        operator, _ = self._written(event)
+        operator.manifest = None  # it may have been written all the same
+        for execution in operator.executions.values():
+            execution.phase = EpochPhase.RUNNING
         waiting, operator.waiting_commit = operator.waiting_commit, []
-        return [RefuseRequest(request, event.error) for request in waiting]
+        refusals: list[Effect] = [RefuseRequest(late.request, event.error) for late in waiting]
+        return refusals + self._retry_parked()
+
+    def _written(
+        self, event: ManifestWritten | ManifestFailed
+    ) -> tuple[OperatorView, WriteManifest]:
+        operator = self.operators.get(event.operator)
+        writing = operator.writing if operator is not None else None
+        if operator is None or writing is None or writing.epoch != event.epoch:
+            raise ProtocolViolation(f"{event} without a write that is under way: {operator}")
+        operator.writing = None
+        return operator, writing
 
     # -- workers --
 
@@ -367,6 +253,8 @@ class CoordinatorMachine:
         view = self.workers.get(event.worker)
         if view is None or view.incarnation != event.incarnation:
             return []  # a process that was replaced meanwhile
+        if view.phase is WorkerPhase.FAILED:
+            return []  # given up, and said so to lanes
         view.phase = WorkerPhase.UP
         view.failed_starts = 0
         return self._retry_parked()
@@ -387,7 +275,7 @@ class CoordinatorMachine:
 
     def _retry_parked(self) -> list[Effect]:
         parked, self.parked = self.parked, []
-        return [effect for event in parked for effect in self._grant_or_park(event)]
+        return [effect for event in parked for effect in self._lane_began(event)]
 
     # -- observation --
 
@@ -398,3 +286,68 @@ class CoordinatorMachine:
             "workers": {w: (v.phase.value, v.incarnation) for w, v in self.workers.items()},
             "committed": {name: o.committed for name, o in self.operators.items()},
         }
+
+
+def _unknown(operator: str) -> AnabranchError:
+    return ServiceUnavailable(
+        f"Operator '{operator}' is not known to this service. Start the query anew from the "
+        "program that defines the operator."
+    )
+
+
+def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | None:
+    if operator.query_id is not None and operator.query_id != event.query_id:
+        return StateMismatch(
+            f"The state of operator '{event.operator}' belongs to query {operator.query_id}, but "
+            f"query {event.query_id} asked for it. Start the query with the checkpoint it had "
+            "before, or give the operator another name (or another location) to start anew."
+        )
+    current, committed = operator.current, operator.committed
+    if current is not None:
+        if event.epoch == current.epoch:
+            return None
+        if event.epoch < current.epoch:
+            return EpochGap(
+                f"Batch {event.epoch} of operator '{event.operator}' has ended: batch "
+                f"{current.epoch} has begun. This task is late and its result is not used."
+            )
+        if committed != current.epoch:
+            return _incomplete(event, current)
+    if committed is None or event.epoch in (committed, committed + 1):
+        return None
+    direction = "ahead of" if event.epoch > committed else "behind"
+    return EpochGap(
+        f"Spark asked for batch {event.epoch} of operator '{event.operator}', {direction} its "
+        f"state, which is at batch {committed}. Checkpoint and state location must be kept, "
+        "copied and restored together: restore the ones that belong together."
+    )
+
+
+def _incomplete(event: LaneBegan, current: EpochProgress) -> AnabranchError:
+    missing = current.missing()
+    cause = (
+        f"the tasks {missing} of {current.lanes} never ran to their end"
+        if missing
+        else "the state could not be saved"
+    )
+    return IncompleteBatch(
+        f"Batch {event.epoch} of operator '{event.operator}' cannot begin: in batch "
+        f"{current.epoch} {cause}, so its rows are not in the state. In foreachBatch, write or count the whole "
+        "DataFrame (not only head(), take() or limit()) and let errors pass. Restart the query to "
+        "run the batch again."
+    )
+
+
+def _base_of(operator: OperatorView, epoch: Epoch) -> Epoch | None:
+    # An epoch that is executed again starts from the epoch before it.
+    return operator.before_committed if operator.committed == epoch else operator.committed
+
+
+def _is_written(operator: OperatorView, execution: EpochProgress) -> bool:
+    return operator.committed == execution.epoch and operator.manifest == execution.transactions()
+
+
+def _write(operator: OperatorView, name: str, execution: EpochProgress) -> Effect:
+    execution.phase = EpochPhase.COMMITTING
+    operator.writing = WriteManifest(name, execution.epoch, operator.base, execution.transactions())
+    return operator.writing

@@ -4,8 +4,8 @@ An epoch exists if and only if its manifest does. So an epoch goes
 
     (nothing) --begin--> RUNNING --last lane finished--> COMMITTING --manifest written--> COMMITTED
 
-and may go round again: Spark runs the last batch again after a restart, or a task again after a failure,
-and the reports of that execution then replace the earlier ones.
+and may go round again: Spark runs the last batch again after a restart, or a task again after a
+failure, and the reports of that execution then replace the earlier ones.
 """
 
 from __future__ import annotations

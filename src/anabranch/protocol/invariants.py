@@ -1,6 +1,7 @@
 """Safety properties over the machines, checked after every simulated step.
 
-Each is a function whose docstring says in one line why it matters; docs/protocol.md says why it holds.
+Each is a function whose docstring says in one line why it matters; docs/protocol.md says why it
+holds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def one_writer(machine: WorkerMachine) -> None:
 
 
 def cache_is_current(machine: WorkerMachine) -> None:
-    """Cached outputs of another epoch than the state's would answer a retry with half of the truth."""
+    """Cached outputs of another epoch than the state would answer a retry with half the truth."""
     for operator, groups in machine.held.items():
         for group, held in groups.items():
             if held.outputs_of is not None:
@@ -130,24 +131,26 @@ def base_chain(machine: CoordinatorMachine) -> None:
 def commit_is_complete(machine: CoordinatorMachine) -> None:
     """A manifest with a lane missing would lose that lane's rows for good."""
     for operator in machine.operators.values():
-        current = operator.current
-        if current is not None and current.phase is not EpochPhase.RUNNING:
-            _require(current.is_complete, "commit_is_complete", operator)
+        for execution in operator.executions.values():
+            if execution.phase is not EpochPhase.RUNNING:
+                _require(execution.is_complete, "commit_is_complete", operator)
 
 
 def waiters_are_served(machine: CoordinatorMachine) -> None:
     """A finish that waits for a commit that nobody writes would wait forever."""
     for operator in machine.operators.values():
         if operator.waiting_commit:
-            current = operator.current
-            fits = current is not None and current.phase is EpochPhase.COMMITTING
-            _require(fits, "waiters_are_served", operator)
+            _require(operator.writing is not None, "waiters_are_served", operator)
 
 
 def parked_has_reason(machine: CoordinatorMachine) -> None:
-    """A lane that is parked while all its owners are up would wait forever."""
+    """A lane that is parked while nothing is awaited would wait forever."""
     for event in machine.parked:
-        owners = machine.routing.by_owner(range(event.lane, len(machine.routing.owners), event.lanes))
+        if machine.operators[event.operator].writing is not None:
+            continue
+        owners = machine.routing.by_owner(
+            range(event.lane, len(machine.routing.owners), event.lanes)
+        )
         fits = any(machine.workers[w].phase is WorkerPhase.STARTING for w in owners)
         _require(fits, "parked_has_reason", event)
 
@@ -197,16 +200,19 @@ def check_manifest(effect: WriteManifest, groups: int) -> None:
 def check_pair(
     coordinator: CoordinatorMachine, worker: WorkerId, incarnation: int, machine: WorkerMachine
 ) -> None:
-    """State of an epoch that is neither committed nor running would be read by no one, or by mistake."""
+    """State of an epoch that is neither committed nor running would be used by mistake."""
     if coordinator.workers[worker].incarnation != incarnation:
-        return  # a process that was replaced: what it writes counts only if a lane reports it in time
+        return  # replaced: what it writes counts only if a lane reports it in time
     owned = set(coordinator.routing.groups_of(worker))
     _require(owned.issuperset(machine.granted), "granted_is_routed", (worker, machine.granted))
     for name, groups in machine.held.items():
         operator = coordinator.operators[name]
-        latest = -1 if operator.committed is None else operator.committed
         if operator.current is not None:
-            latest = max(latest, operator.current.epoch)
+            latest = operator.current.epoch
+        elif operator.committed is not None:
+            latest = Epoch(operator.committed + 1)
+        else:
+            continue
         for group, held in groups.items():
             fits = held.as_of is None or held.as_of <= latest
             _require(fits, "held_is_known", (worker, group, held, operator))

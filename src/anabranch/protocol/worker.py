@@ -1,14 +1,14 @@
-"""A worker's decisions: which transactions run, in which order, from which state, and what is answered.
+"""A worker's decisions: which transactions run, in which order, from which state, what is answered.
 
-The state of an operator's key group is ABSENT or HELD "as of" an epoch. A transaction of epoch e with base b
-wants every one of its key groups as of b:
+The state of an operator's key group is ABSENT or HELD "as of" an epoch. A transaction of epoch e
+with base b wants every one of its key groups as of b:
 
     as of b                          apply
     as of e, outputs still cached    answer from the cache: a retry changes nothing
     anything else                    load as of b from the store, then apply
 
-Transactions that share a key group run one after the other, so the second attempt of a lane finds the
-outputs of the first. Ownership is checked when a transaction starts to run, never in the middle.
+Transactions that share a key group run one after the other, so the second attempt of a lane finds
+the outputs of the first. Ownership is checked when a transaction starts to run, never in the middle.
 """
 
 from __future__ import annotations
@@ -22,166 +22,54 @@ from anabranch.errors import (
     ProtocolViolation,
     ServiceUnavailable,
 )
-from anabranch.model.ids import Epoch, KeyGroup, Lane
-
-# --- events ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsGranted:
-    """The coordinator gives key groups to this worker at a routing version."""
-
-    groups: tuple[KeyGroup, ...]
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorInstalled:
-    """A new (or another) definition of an operator: whatever was held for the name is void."""
-
-    operator: str
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionOpened:
-    """A lane starts to send rows; `tx` is unique in this worker."""
-
-    tx: int
-    operator: str
-    epoch: Epoch
-    base: Epoch | None
-    lane: Lane
-    lanes: int
-    attempt: int
-    groups: tuple[KeyGroup, ...]
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowsComplete:
-    """The end mark: all rows of the transaction are here."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsLoaded:
-    """The state asked for by LoadGroups is in memory."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionApplied:
-    """Rows, timers and TTL are applied; changes are not yet durable."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChangesDurable:
-    """The changelog of the transaction is in the store."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionFailed:
-    """Loading, applying or persisting failed; the interpreter has undone the changes."""
-
-    tx: int
-    error: AnabranchError
-
-
-@dataclass(frozen=True, slots=True)
-class LaneGone:
-    """The lane's connection ended before the end mark."""
-
-    tx: int
-
-
-Event = (
-    GroupsGranted
-    | OperatorInstalled
-    | TransactionOpened
-    | RowsComplete
-    | GroupsLoaded
-    | TransactionApplied
-    | ChangesDurable
-    | TransactionFailed
-    | LaneGone
+from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.protocol.worker_messages import (
+    AnswerTransaction,
+    ApplyTransaction,
+    ChangesDurable,
+    DropOperator,
+    DropOutputs,
+    Effect,
+    Event,
+    GroupsGranted,
+    GroupsLoaded,
+    LaneGone,
+    LoadGroups,
+    OperatorInstalled,
+    PersistChanges,
+    RefuseTransaction,
+    RowsComplete,
+    TransactionApplied,
+    TransactionFailed,
+    TransactionOpened,
 )
 
-
-# --- effects -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DropOperator:
-    """Forget the operator's state and cached outputs."""
-
-    operator: str
-
-
-@dataclass(frozen=True, slots=True)
-class DropOutputs:
-    """Forget the cached outputs of key groups: their next epoch has begun, so they are not asked for again."""
-
-    operator: str
-    groups: tuple[KeyGroup, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadGroups:
-    """Read key groups from the store as of an epoch (None: empty)."""
-
-    tx: int
-    groups: tuple[KeyGroup, ...]
-    as_of: Epoch | None
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyTransaction:
-    """Run the operator on these key groups of the transaction."""
-
-    tx: int
-    groups: tuple[KeyGroup, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PersistChanges:
-    """Write the transaction's changelog."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerTransaction:
-    """Send the outputs of all key groups of the transaction (all are cached now)."""
-
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseTransaction:
-    """Send an error; nothing was changed."""
-
-    tx: int
-    error: AnabranchError
-
-
-Effect = (
-    DropOperator
-    | DropOutputs
-    | LoadGroups
-    | ApplyTransaction
-    | PersistChanges
-    | AnswerTransaction
-    | RefuseTransaction
-)
-
-
-# --- the machine -------------------------------------------------------------------------------
+__all__ = [
+    "BUSY",
+    "TRANSITIONS",
+    "AnswerTransaction",
+    "ApplyTransaction",
+    "ChangesDurable",
+    "DropOperator",
+    "DropOutputs",
+    "Effect",
+    "Event",
+    "GroupsGranted",
+    "GroupsLoaded",
+    "HeldGroup",
+    "LaneGone",
+    "LoadGroups",
+    "OperatorInstalled",
+    "PersistChanges",
+    "RefuseTransaction",
+    "RowsComplete",
+    "TransactionApplied",
+    "TransactionFailed",
+    "TransactionOpened",
+    "Tx",
+    "TxPhase",
+    "WorkerMachine",
+]
 
 
 class TxPhase(Enum):
@@ -204,6 +92,10 @@ TRANSITIONS: dict[tuple[TxPhase, type[Event]], tuple[TxPhase | None, ...]] = {
         None,
     ),
     (TxPhase.RECEIVING, LaneGone): (None,),
+    (TxPhase.WAITING, LaneGone): (TxPhase.WAITING,),
+    (TxPhase.LOADING, LaneGone): (TxPhase.LOADING,),
+    (TxPhase.APPLYING, LaneGone): (TxPhase.APPLYING,),
+    (TxPhase.PERSISTING, LaneGone): (TxPhase.PERSISTING,),
     (TxPhase.LOADING, GroupsLoaded): (TxPhase.APPLYING,),
     (TxPhase.LOADING, TransactionFailed): (None,),
     (TxPhase.APPLYING, TransactionApplied): (TxPhase.PERSISTING,),
@@ -254,8 +146,9 @@ class WorkerMachine:
             case LaneGone():
                 return self._lane_gone(event)
             case RowsComplete():
-                self._expect(event)
-                return self._start(self.transactions[event.tx])
+                if event.tx not in self.transactions:
+                    return []  # refused or replaced while the rows were on their way
+                return self._start(self._expect(event))
             case GroupsLoaded():
                 return self._loaded(self._expect(event))
             case TransactionApplied():
@@ -270,12 +163,11 @@ class WorkerMachine:
     def is_busy(self, operator: str) -> bool:
         """Whether a transaction of the operator is between its end mark and its answer."""
         return any(
-            tx.phase in BUSY and tx.opened.operator == operator
-            for tx in self.transactions.values()
+            tx.phase in BUSY and tx.opened.operator == operator for tx in self.transactions.values()
         )
 
     def is_settled(self, operator: str, group: KeyGroup, epoch: Epoch) -> bool:
-        """Whether a key group's state in memory is exactly that of an epoch, with nothing under way."""
+        """Whether a key group's state in memory is exactly that of an epoch, nothing under way."""
         held = self.held.get(operator, {}).get(group)
         if held is None or held.as_of != epoch:
             return False
@@ -302,6 +194,8 @@ class WorkerMachine:
     # -- transactions --
 
     def _opened(self, event: TransactionOpened) -> list[Effect]:
+        if event.tx in self.transactions:
+            raise ProtocolViolation(f"{event} is open already")
         error = self._open_error(event)
         if error is not None:
             return [RefuseTransaction(event.tx, error)]
@@ -314,6 +208,8 @@ class WorkerMachine:
             return ServiceUnavailable(
                 f"Operator '{event.operator}' is not known to this worker yet; the lane asks again."
             )
+        if event.base is not None and event.base >= event.epoch:
+            return ProtocolViolation(f"{event} would apply its rows twice")
         return self._owner_error(event)
 
     def _owner_error(self, event: TransactionOpened) -> AnabranchError | None:
@@ -327,13 +223,13 @@ class WorkerMachine:
             as_of = held[group].as_of if group in held else None
             if as_of is not None and as_of > event.epoch:
                 return EpochGap(
-                    f"Batch {event.epoch} of operator '{event.operator}' has ended; its state is at "
-                    f"batch {as_of}. This task is late and its result is not used."
+                    f"Batch {event.epoch} of operator '{event.operator}' has ended; its state is "
+                    f"at batch {as_of}. This task is late and its result is not used."
                 )
         return None
 
     def _superseded(self, event: TransactionOpened) -> list[Tx]:
-        """Older attempts of the same lane that still receive rows: a newer attempt replaces them."""
+        """Older attempts of the same lane that still receive rows: the newer one replaces them."""
         return [
             tx
             for tx in self.transactions.values()
@@ -341,11 +237,12 @@ class WorkerMachine:
             and tx.opened.operator == event.operator
             and tx.opened.lane == event.lane
             and tx.opened.lanes == event.lanes
+            and tx.opened.epoch <= event.epoch
             and tx.opened.attempt < event.attempt
         ]
 
     def _lane_gone(self, event: LaneGone) -> list[Effect]:
-        tx = self.transactions.get(event.tx)
+        tx = self.transactions.get(event.tx)  # None: refused or replaced meanwhile
         if tx is not None and tx.phase is TxPhase.RECEIVING:
             del self.transactions[event.tx]
         return []  # a transaction that runs goes on: its outputs are cached for the retry

@@ -1,1 +1,1 @@
-"""The real protocol machines on a seeded scheduler, network and store, against a sequential oracle."""
+"""The real protocol machines on a seeded scheduler, network and store, against an oracle."""

@@ -93,7 +93,9 @@ class Cluster:
             grant.version,
         )
         self.exchange_count += 1
-        return Exchange(self.exchange_count, task, process, opened)
+        exchange = Exchange(self.exchange_count, task, process, opened)
+        process.exchanges[opened.tx] = exchange
+        return exchange
 
     def _process(self, worker: WorkerId, incarnation: int) -> WorkerProcess | None:
         for process in (self.processes.get(worker), *self.zombies):
@@ -127,7 +129,7 @@ class Cluster:
             exchange.task.answered(exchange, answer)
 
     def break_exchange(self, exchange: Exchange) -> None:
-        """The stream ends; what is on its way may be lost, and each side notices in its own time."""
+        """The stream ends; what is on its way may be lost, each side notices in its own time."""
         exchange.is_broken = self.rng.random() < 0.7
         process, task = exchange.process, exchange.task
         ends = (f"L{task.lane}", process.worker)

@@ -33,7 +33,7 @@ class FaultState:
         self.failing_starts: dict[WorkerId, int] = {}
 
     def write_outcome(self) -> tuple[bool, bool]:
-        """Whether a write lands, and whether its writer is told so: a lost reply looks like a failure."""
+        """Whether a write lands, and whether its writer is told so: a reply can be lost."""
         if not self.write_failures:
             return True, True
         self.write_failures -= 1
@@ -127,14 +127,14 @@ def speculate(cluster: Cluster) -> None:
 
 def restart_query(cluster: Cluster) -> None:
     """The query starts again, with other lanes or not, its operator defined anew or not."""
-    if cluster.coordinator.is_alive and not cluster.driver.is_refused:
+    if cluster.coordinator.is_alive:
         lanes = cluster.faults.other_lanes(cluster.driver.lanes)
         cluster.restart_query(lanes, cluster.rng.random() < 0.5)
 
 
 def crash_driver(cluster: Cluster) -> None:
     """The driver dies at any moment."""
-    if cluster.coordinator.is_alive and not cluster.driver.is_refused:
+    if cluster.coordinator.is_alive:
         cluster.crash_driver()
 
 

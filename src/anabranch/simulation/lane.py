@@ -1,4 +1,4 @@
-"""A simulated Spark task: begin, send rows to the owners, collect answers, begin again for what is missing."""
+"""A simulated Spark task: begin, send rows to the owners, collect answers, try again, finish."""
 
 from __future__ import annotations
 

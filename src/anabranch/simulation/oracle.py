@@ -1,6 +1,6 @@
 """A small stateful operator and its sequential run: what every schedule of faults must be equal to.
 
-A key's state is the list of its rows as (epoch, row id), so that a lost, doubled or misordered row shows.
+A key's state is the list of its rows as (epoch, row id): a lost, doubled or misordered row shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One scenario: a seed becomes a cluster, its input and its faults; the result says what happened."""
+"""One scenario: a seed becomes a cluster, its input and its faults, and a result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ def _schedule_faults(cluster: Cluster, batches: int) -> None:
     for _ in range(int(rng.random() * (FAULTS_MAX + 1))):
         fault = rng.choices(_NAMES, _WEIGHTS)[0]
         when = int(rng.random() * batches * BATCH_TICKS)
-        scheduler.at(when, f"FAULT {fault.__name__}", fault, cluster)
+        scheduler.at(when, f"FAULT {fault.__name__}", _strike, fault, cluster)
+
+
+def _strike(fault: Callable[[Cluster], None], cluster: Cluster) -> None:
+    if not cluster.driver.is_finished:
+        fault(cluster)
 
 
 def _run(cluster: Cluster) -> None:

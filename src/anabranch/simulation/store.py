@@ -1,4 +1,4 @@
-"""The remote store: changelog files, one manifest per epoch, restore as of an epoch from these alone."""
+"""The remote store: changelog files, a manifest per epoch, restore as of an epoch from these."""
 
 from __future__ import annotations
 

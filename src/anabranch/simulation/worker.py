@@ -1,4 +1,4 @@
-"""A simulated worker process: the real WorkerMachine, with memory, an output cache and a store beside it."""
+"""A simulated worker process: the real WorkerMachine with memory and an output cache."""
 
 from __future__ import annotations
 
@@ -86,7 +86,6 @@ class WorkerProcess:
     def open(self, exchange: Exchange) -> None:
         """A lane opens an exchange."""
         if self.is_alive and not exchange.is_broken:
-            self.exchanges[exchange.opened.tx] = exchange
             self.handle(exchange.opened)
 
     def receive(self, exchange: Exchange, group: int, rows: list[Row]) -> None:
@@ -181,7 +180,9 @@ class WorkerProcess:
             # The write may land although the writer dies meanwhile; nothing refers to it then.
             label = f"store gets {changelog}"
             schedule.after(max(1, delay - 1), label, self._land, changelog, work.changes)
-        schedule.after(delay, f"{self.name} tx{tx} durable", self._durable, tx, changelog, is_reported)
+        schedule.after(
+            delay, f"{self.name} tx{tx} durable", self._durable, tx, changelog, is_reported
+        )
 
     def _land(self, changelog: str, changes: dict[int, Changes]) -> None:
         if self.is_alive or self.cluster.faults.write_survives_writer():

@@ -1,0 +1,150 @@
+"""What the coordinator's machine hears (events) and orders (effects)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.errors import AnabranchError
+from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.protocol.epochs import LaneReport, TransactionReport
+
+# --- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRegistered:
+    """An operator of this run, with what its location holds."""
+
+    operator: str
+    query_id: str | None = None
+    committed: Epoch | None = None
+    before_committed: Epoch | None = None
+    """Epoch that `committed` was built on; None: it was the operator's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBegan:
+    """A lane asks to begin; `request` identifies the caller that waits for the answer."""
+
+    request: int
+    operator: str
+    query_id: str
+    epoch: Epoch
+    lane: Lane
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFinished:
+    """A lane has all outputs; its transactions are durable."""
+
+    request: int
+    operator: str
+    epoch: Epoch
+    lane: Lane
+    lanes: int
+    report: LaneReport
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """The epoch's manifest is durable."""
+
+    operator: str
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    """The epoch's manifest could not be written."""
+
+    operator: str
+    epoch: Epoch
+    error: AnabranchError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUp:
+    """A worker process is ready for transactions."""
+
+    worker: WorkerId
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDown:
+    """A worker process has ended or does not answer."""
+
+    worker: WorkerId
+    incarnation: int
+    reason: str = ""
+
+
+Event = (
+    OperatorRegistered
+    | LaneBegan
+    | LaneFinished
+    | ManifestWritten
+    | ManifestFailed
+    | WorkerUp
+    | WorkerDown
+)
+
+
+# --- effects -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLane:
+    """Answer to LaneBegan: the owners of the lane's key groups and the state to start from."""
+
+    request: int
+    version: int
+    owners: dict[WorkerId, tuple[int, ...]]
+    incarnations: dict[WorkerId, int]
+    base: Epoch | None
+    """Epoch that the state must have before this one is applied; None: empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmFinish:
+    """Answer to LaneFinished."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseRequest:
+    """Answer to any request that cannot be served."""
+
+    request: int
+    error: AnabranchError
+
+
+@dataclass(frozen=True, slots=True)
+class BindQuery:
+    """Remember durably which Spark query the operator's state belongs to."""
+
+    operator: str
+    query_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Make the epoch exist."""
+
+    operator: str
+    epoch: Epoch
+    base: Epoch | None
+    transactions: tuple[TransactionReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """Start a process for the worker."""
+
+    worker: WorkerId
+    incarnation: int
+
+
+Effect = GrantLane | ConfirmFinish | RefuseRequest | BindQuery | WriteManifest | StartWorker
