@@ -24,7 +24,7 @@ test: check java ## Everything: checks and all tests except soak
 check: $(STAMP) ## Lint, format, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	scripts/check-types $(BIN)
 	$(BIN)/lint-imports --no-logo
 
 format: $(STAMP) ## Mend what ruff can mend
