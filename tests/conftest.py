@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,12 @@ FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration"
 ROOT = Path(__file__).parent.parent
 SESSION_MARK = "ANABRANCH_TEST_SESSION"
 LEFTOVER_GRACE_SECONDS = 10
+
+# A busy machine must not fail a property; the timeout of the test is the limit.
+settings.register_profile(
+    "anabranch", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("anabranch")
 
 
 def pytest_configure() -> None:
