@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch import agg
 from anabranch.service import StateService
 
-__all__ = ["StateService"]
+__all__ = ["StateService", "agg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ class StateService:
                     bins=bins,
                     memory_bytes=memory_bytes,
                     fsync=fsync,
+                    python_path=tuple(os.path.abspath(path) for path in sys.path),
                 ),
                 host,
             )
@@ -212,9 +214,7 @@ def _check_arguments(
 
 def _use_same_python(spark: SparkSession) -> None:
     """Tasks need this package: on one machine, let Spark use the driver's interpreter by default."""
-    import os
-
     context = spark.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen and context.master.startswith("local"):
+    if not chosen and str(context.master).startswith("local"):
         context.pythonExec = sys.executable

@@ -108,3 +108,18 @@ class Counting:
 
     def open(self, keyspace: KeySpace) -> CountingEngine:
         return CountingEngine(keyspace)
+
+
+class FailingEngine(CountingEngine):
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        stats = super().apply(tx, states)
+        if tx.epoch == 1:
+            raise ValueError("user code says no")
+        return stats
+
+
+class Failing(Counting):
+    """Fails in epoch 1, after it has changed the state."""
+
+    def open(self, keyspace: KeySpace) -> CountingEngine:
+        return FailingEngine(keyspace)

@@ -11,6 +11,9 @@ import pyarrow as pa
 from anabranch.model.keyspace import KeySpace
 from anabranch.state.contract import GroupState
 
+INITIAL_ROWS = "rows"
+"""Section name in the files that keep an operator's initial state."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:

@@ -27,6 +27,7 @@ from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.maintenance import Maintenance
 from anabranch.runtime.pool import WorkerPool
@@ -102,7 +103,7 @@ class Coordinator:
         self._pool = WorkerPool(
             launcher,
             lambda worker, incarnation: make_config(
-                worker=worker, incarnation=f"{self._run_id}{incarnation}", token=self.token
+                worker=worker, incarnation=f"{self._run_id}-{incarnation}", token=self.token
             ),
             self._prepare_worker,
             lambda worker, incarnation: self._dispatch(protocol.WorkerUp(worker, incarnation)),
@@ -330,7 +331,10 @@ class Coordinator:
             # 1. What the epoch starts from; 2. its changes and finished snapshots; 3. it exists.
             with self._store_lock:
                 previous = None if effect.base is None else self._store.manifest(name, effect.base)
-                self._store.commit(self._manifest(previous, effect))
+                manifest = self._manifest(previous, effect)
+                crash_point("coordinator", "before-manifest")
+                self._store.commit(manifest)
+                crash_point("coordinator", "after-manifest")
         except AnabranchError as error:
             self._dispatch(protocol.ManifestFailed(name, epoch, error))
             return

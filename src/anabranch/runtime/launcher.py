@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -41,7 +42,7 @@ class Launcher(Protocol):
     """Starts workers; one implementation for each place where they can live."""
 
     def start(self, config: WorkerConfig, on_exit: Callable[[str], None]) -> WorkerHandle:
-        """Start a worker and wait until it listens; `on_exit(reason)` is called when it has ended."""
+        """Start a worker and wait until it listens; `on_exit(reason)` is called at its end."""
 
 
 @dataclass
@@ -58,11 +59,7 @@ class LocalWorker:
 
     def stop(self) -> None:
         """Close its standard input, which asks it to end; insist if it does not."""
-        if self.process.stdin is not None:
-            try:
-                self.process.stdin.close()
-            except OSError:
-                pass  # it is gone already
+        _close_input(self.process)
         try:
             self.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -104,6 +101,7 @@ class LocalLauncher:
         except BaseException:
             process.kill()
             process.wait()
+            _close_input(process)
             raise
         finally:
             os.close(read_fd)
@@ -123,7 +121,14 @@ def _read_address(read_fd: int, process: subprocess.Popen[bytes]) -> str:
     return str(json.loads(text)["address"])
 
 
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # it is gone already
+        process.stdin.close()
+
+
 def _watch(process: subprocess.Popen[bytes], on_exit: Callable[[str], None]) -> None:
     code = process.wait()
+    _close_input(process)
     reason = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     on_exit(f"process {process.pid} ended ({reason}).")

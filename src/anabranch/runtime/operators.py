@@ -17,7 +17,7 @@ from anabranch.processor.contract import OperatorDefinition, OperatorEngine
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.state.contract import GroupState, Sections
 
-SNAPSHOT_EPOCHS = 32
+SNAPSHOT_EPOCHS = 16
 """A changed key group is saved at the latest after this many epochs (spread over twice as many)."""
 
 SNAPSHOT_GROWTH = 2

@@ -20,10 +20,11 @@ from anabranch.durability.names import changelog_path, snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.ids import Epoch, KeyGroup, Lane
-from anabranch.processor.contract import BatchTimes, RowChunk
+from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
 from anabranch.runtime.buffer import RowBuffer
 from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.operators import OperatorSlot, Wear
 from anabranch.runtime.transaction import (
     Answer,
@@ -35,10 +36,6 @@ from anabranch.transport.server import ConnectionLost
 from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.worker")
-
-INITIAL_ROWS = "rows"
-"""Section name in the files of initial state."""
-
 
 class Worker:
     """Handler of a worker's server (transport contract: Handler)."""
@@ -83,7 +80,14 @@ class Worker:
     def _install(self, body: bytes) -> Message:
         header, pickled = body.split(b"\n", 1)
         name = decode(header)["operator"]
-        definition = cloudpickle.loads(pickled)
+        try:
+            definition = cloudpickle.loads(pickled)
+        except Exception as error:
+            raise ProcessorError(
+                f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
+                "Make the module that defines it importable there: install it, or put its folder "
+                "on PYTHONPATH before the service starts."
+            ) from error
         slot = OperatorSlot.open(name, definition, self._config.keyspace)
         with self._changed:
             self._changed.wait_for(lambda: not self._machine.is_busy(name))
@@ -112,9 +116,13 @@ class Worker:
     def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Answer:
         """A lane's rows in, its outputs out."""
         run = self._open(header)
+        self._pass("opened")
         try:
             self._receive(run, rows)
-            return self._serve(run, header)
+            self._pass("rows-received")
+            answer = self._serve(run, header)
+            self._pass("answered")
+            return answer
         finally:
             self._running.pop(run.opened.tx, None)
             run.rows.clear()
@@ -170,14 +178,17 @@ class Worker:
             match effect:
                 case protocol.LoadGroups():
                     slot.load(self._blobs, effect.groups, effect.as_of)
+                    self._pass("loaded")
                     done: protocol.Event = protocol.GroupsLoaded(effect.tx)
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
                     run.initial_rows = self._initial_rows(header, effect.groups)
                     self._apply(slot, run)
+                    self._pass("applied")
                     done = protocol.TransactionApplied(effect.tx)
                 case protocol.PersistChanges():
                     self._persist(slot, run)
+                    self._pass("changelog-written")
                     done = protocol.ChangesDurable(effect.tx)
         except AnabranchError as error:
             self._undo(slot, run)
@@ -237,6 +248,10 @@ class Worker:
                 chunks.append(rows_of_groups(rows, groups, self._config.keyspace))
         rows = pa.concat_tables(chunks) if chunks else None
         return [RowChunk(groups, rows)] if rows is not None and rows.num_rows else []
+
+    def _pass(self, point: str) -> None:
+        if self._config.incarnation.endswith("-0"):  # a replacement is to survive
+            crash_point(self._config.worker, point)
 
     # -- protocol --
 

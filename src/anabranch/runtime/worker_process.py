@@ -1,7 +1,8 @@
 """Entry point of a worker process: `python -m anabranch.runtime.worker_process <worker id>`.
 
-Configuration comes as one line on standard input; the address goes back through a pipe. Standard input then
-stays open for as long as the driver lives: when it ends, whatever the reason, so does the worker.
+Configuration comes as one line on standard input; the address goes back through a pipe. Standard
+input then stays open for as long as the driver lives: when it ends, for whatever reason, so does
+the worker.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
 
     config = WorkerConfig.from_json(sys.stdin.readline())
+    sys.path.extend(path for path in config.python_path if path not in sys.path)
     worker = Worker(config, BlobStore(config.location, fsync=config.fsync))
     server = Server(config.host, config.token, worker)
     server.start()

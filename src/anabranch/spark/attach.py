@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -9,17 +11,27 @@ from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.names import initial_path
 from anabranch.errors import InvalidArgument
-from anabranch.model.keyspace import HASH
-from anabranch.runtime.coordinator import Coordinator
-from anabranch.runtime.worker import INITIAL_ROWS
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processor.contract import INITIAL_ROWS, OperatorDefinition
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.lane import LaneConfig, lane_function
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.ticks import with_ticks
 
 
+class Registry(Protocol):
+    """The part of the coordinator that a new operator meets."""
+
+    address: str
+    token: str
+    keyspace: KeySpace
+
+    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> None:
+        """Make the operator known to the workers; raises if its stored state does not fit."""
+
+
 def attach(
-    coordinator: Coordinator,
+    coordinator: Registry,
     blobs: BlobStore,
     clock: SparkClock,
     plan: OperatorPlan,
@@ -29,7 +41,8 @@ def attach(
     """The operator's result as an ordinary streaming DataFrame."""
     if not plan.input.isStreaming:
         raise InvalidArgument(
-            f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static one."
+            f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static "
+            "one."
         )
     clock.watch(name, plan.input.sparkSession, plan.time_mode)
     initial = _save_initial_state(blobs, plan, name)
@@ -47,7 +60,7 @@ def attach(
 
 
 def _save_initial_state(blobs: BlobStore, plan: OperatorPlan, name: str) -> list[str]:
-    """Keep the initial rows in the location, so that the first batch can run again after a crash."""
+    """Keep the initial rows in the location: the first batch may have to run again."""
     if plan.initial is None:
         return []
     path = initial_path(name, 0)

@@ -1,7 +1,7 @@
-"""A lane: one Spark task that carries its rows to the workers that own them now, and brings outputs back.
+"""A lane: one Spark task that carries its rows to the workers that own them now.
 
-The lane keeps its rows until it has all outputs, so it can send them again when a worker dies; it keeps all
-outputs until the epoch's manifest is safe, so a crash never leaves half of them in the sink.
+The lane keeps its rows until it has all outputs, so it can send them again when a worker dies; it
+keeps all outputs until it has reported them, so a crash never leaves half of them in the sink.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.transport.spool import Spool
 from anabranch.transport.wire import Message
 
 ATTEMPTS_MAX = 5
-"""Times that rows are sent before the task fails: a worker that dies on each of them is not bad luck."""
+"""Times that rows are sent before the task fails: a worker that dies each time is not bad luck."""
 
 RETRY_SECONDS = 0.2
 
@@ -45,9 +45,7 @@ def lane_function(config: LaneConfig) -> LaneFunction:
     """The function for `mapInArrow`."""
 
     def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from anabranch.spark.lane import LaneRun
-
-        return LaneRun(config).run(batches)
+        return LaneRun(config, Task.current()).run(batches)
 
     return run_lane
 
@@ -79,9 +77,9 @@ class Task:
 class LaneRun:
     """One run of a lane."""
 
-    def __init__(self, config: LaneConfig) -> None:
+    def __init__(self, config: LaneConfig, task: Task) -> None:
         self._config = config
-        self._task = Task.current()
+        self._task = task
         self._coordinator = Peer(config.coordinator, config.token, "The state service")
         self._rows = Spool()
         self._row_schema = pa.schema([])

@@ -1,0 +1,113 @@
+"""Real coordinator, real workers, real store; Spark's tasks are threads."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from anabranch.durability.store import StateStore
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processor.contract import BatchTimes
+from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.coordinator import Coordinator
+from anabranch.runtime.launcher import LocalLauncher
+from anabranch.spark.lane import LaneConfig, LaneRun, Task
+from tests.integration import counting
+
+cloudpickle.register_pickle_by_value(sys.modules[counting.__name__])
+
+KEYSPACE = KeySpace(32, 4)
+QUERY = "query-1"
+
+
+class FixedClock:
+    def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
+        return BatchTimes(1000 + epoch, 0, 0)
+
+    def wants_batch(self, operator: str, query_id: str) -> bool:
+        return False
+
+
+def rows_of(keys: Iterable[int]) -> pa.RecordBatch:
+    """Rows as Spark would send them; any hash does as long as it is a function of the key."""
+    numbers = np.fromiter(keys, dtype=np.int64)
+    hashes = numbers * np.int64(0x5851F42D4C957F2D)
+    return pa.record_batch({HASH: pa.array(hashes), "k": pa.array(numbers)})
+
+
+class Cluster:
+    """A service on a folder, with the counting operator."""
+
+    def __init__(self, folder: Path, workers: int = 2, definition: Any = None) -> None:
+        self.store = StateStore(str(folder)).open()
+        self._attempts = itertools.count(1)
+        config = functools.partial(
+            WorkerConfig,
+            host="127.0.0.1",
+            location=str(folder),
+            key_groups=KEYSPACE.groups,
+            bins=KEYSPACE.bins,
+        )
+        self.coordinator = Coordinator(
+            self.store, LocalLauncher(), FixedClock(), KEYSPACE, workers, config, "127.0.0.1"
+        )
+        self.register(definition or counting.Counting())
+
+    def register(self, definition: Any, name: str = "counts") -> None:
+        self.coordinator.register(name, definition, [])
+
+    def run_lane(
+        self, epoch: int, lane: int, lanes: int, batch: pa.RecordBatch, query: str = QUERY
+    ) -> list[dict[str, Any]]:
+        config = LaneConfig(
+            self.coordinator.address, self.coordinator.token, "counts", KEYSPACE, lanes
+        )
+        task = Task(query, epoch, lane, next(self._attempts))
+        groups = KEYSPACE.group_of(batch.column(HASH).to_numpy())
+        mine = batch.filter(pa.array(groups % lanes == lane))
+        batches: Iterator[pa.RecordBatch] = iter([mine] if mine.num_rows else [])
+        return [row for out in LaneRun(config, task).run(batches) for row in out.to_pylist()]
+
+    def run_batch(
+        self, epoch: int, keys: Iterable[int], lanes: int = 2, query: str = QUERY
+    ) -> dict[int, int]:
+        """All lanes at once; outputs by key."""
+        batch = rows_of(keys)
+        with ThreadPoolExecutor(lanes) as pool:
+            tasks = [
+                pool.submit(self.run_lane, epoch, lane, lanes, batch, query)
+                for lane in range(lanes)
+            ]
+            return {row["k"]: row["n"] for task in tasks for row in task.result()}
+
+    def stop(self) -> None:
+        self.coordinator.stop()
+        self.store.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Oracle:
+    """The sequential computation."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+
+    def run_batch(self, keys: Iterable[int]) -> dict[int, int]:
+        changed = {}
+        for key in keys:
+            self.counts[key] = changed[key] = self.counts.get(key, 0) + 1
+        return changed

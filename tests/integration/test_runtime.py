@@ -1,0 +1,162 @@
+"""The runtime with real processes: batches, retries, restarts, kill -9 at every point."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import EpochGap, IncompleteBatch, ProcessorError, StateMismatch
+from anabranch.runtime.crashes import WORKER_POINTS
+from tests.integration.counting import Counting, Failing
+from tests.integration.harness import Cluster, Oracle, rows_of
+
+
+def keys_of(epoch: int, count: int = 300, space: int = 90) -> list[int]:
+    chance = random.Random(epoch)
+    return [chance.randrange(space) for _ in range(count)]
+
+
+def run_and_check(cluster: Cluster, oracle: Oracle, epoch: int, lanes: int = 2) -> None:
+    assert cluster.run_batch(epoch, keys_of(epoch), lanes) == oracle.run_batch(keys_of(epoch))
+
+
+def test_batches_retries_and_restart_with_other_parallelism(tmp_path: Path) -> None:
+    oracle = Oracle()
+    with Cluster(tmp_path, workers=2) as cluster:
+        for epoch in range(4):
+            run_and_check(cluster, oracle, epoch)
+        # The same batch again, as a whole and by one task: the same outputs, no change.
+        again = cluster.run_batch(3, keys_of(3))
+        assert again == {k: oracle.counts[k] for k in keys_of(3)}
+        cluster.run_lane(3, 0, 2, rows_of(keys_of(3)))
+        # ... and divided into other lanes.
+        assert cluster.run_batch(3, keys_of(3), lanes=5) == again
+        run_and_check(cluster, oracle, 4, lanes=5)
+    with Cluster(tmp_path, workers=3) as cluster:
+        # Spark may run the last batch again after a restart: from the state before it.
+        assert cluster.run_batch(4, keys_of(4), lanes=3) == {
+            k: oracle.counts[k] for k in keys_of(4)
+        }
+        for epoch in range(5, 8):
+            run_and_check(cluster, oracle, epoch, lanes=3)
+
+
+@pytest.mark.parametrize("point", WORKER_POINTS)
+def test_worker_killed_at_every_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    visit = 1 if point == "loaded" else 3
+    monkeypatch.setenv("ANABRANCH_CRASH_AT", f"w1:{point}:{visit}")
+    oracle = Oracle()
+    with Cluster(tmp_path) as cluster:
+        for epoch in range(5):
+            run_and_check(cluster, oracle, epoch)
+        assert cluster.coordinator.status()["workers"]["w1"]["restarts"] == 1
+
+
+def test_all_workers_killed_between_and_during_batches(tmp_path: Path) -> None:
+    oracle = Oracle()
+    chance = random.Random(7)
+    with Cluster(tmp_path, workers=3) as cluster:
+        for epoch in range(6):
+            for pid in cluster.coordinator.pids().values():
+                if chance.random() < 0.5:
+                    os.kill(pid, signal.SIGKILL)
+            run_and_check(cluster, oracle, epoch, lanes=3)
+
+
+def test_partial_batch_is_an_error_when_the_next_begins(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, keys_of(0))
+        cluster.run_lane(1, 0, 2, rows_of(keys_of(1)))
+        with pytest.raises(IncompleteBatch, match="foreachBatch"):
+            cluster.run_batch(2, keys_of(2))
+        # Running the batch to its end mends it.
+        oracle = Oracle()
+        oracle.run_batch(keys_of(0))
+        run_and_check(cluster, oracle, 1)
+        run_and_check(cluster, oracle, 2)
+
+
+def test_gaps_and_other_queries_are_refused(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, keys_of(0))
+        with pytest.raises(EpochGap, match="ahead of"):
+            cluster.run_batch(5, keys_of(5))
+        with pytest.raises(StateMismatch, match="query-1"):
+            cluster.run_batch(1, keys_of(1), query="query-2")
+    with Cluster(tmp_path) as cluster, pytest.raises(StateMismatch, match="query-1"):
+        cluster.run_batch(1, keys_of(1), query="query-2")
+
+
+def test_user_error_changes_nothing(tmp_path: Path) -> None:
+    oracle = Oracle()
+    oracle.run_batch(keys_of(0))
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, keys_of(0))
+        cluster.register(Failing())
+        with pytest.raises(ProcessorError, match="user code says no"):
+            cluster.run_batch(1, keys_of(1))
+        cluster.register(Counting())  # the user mends the code and starts the query again
+        run_and_check(cluster, oracle, 1)
+
+
+def test_speculative_attempts_see_the_same_outputs(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with Cluster(tmp_path) as cluster, ThreadPoolExecutor(6) as pool:
+        cluster.run_batch(0, keys_of(0))
+        batch = rows_of(keys_of(1))
+        attempts = [
+            [pool.submit(cluster.run_lane, 1, lane, 2, batch) for _ in range(3)]
+            for lane in range(2)
+        ]
+        for lane_attempts in attempts:
+            first, *others = [sorted(map(str, task.result())) for task in lane_attempts]
+            assert all(other == first for other in others)
+
+
+def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
+    oracle = Oracle()
+    with Cluster(tmp_path) as cluster:
+        for epoch in range(40):
+            run_and_check(cluster, oracle, epoch)
+            time.sleep(0.01)
+        manifest = cluster.store.manifest("counts", 39)
+    assert manifest.snapshots, "no snapshot was listed in 40 epochs"
+    assert len(manifest.changelogs) < 2 * 40
+    assert len(list(tmp_path.glob("operators/counts/manifests/*"))) < 30
+    with Cluster(tmp_path) as cluster:
+        run_and_check(cluster, oracle, 40)
+
+
+def test_driver_death_ends_the_workers(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, time; from pathlib import Path; from tests.integration.harness import Cluster\n"
+        f"cluster = Cluster(Path({str(tmp_path)!r}))\n"
+        "cluster.run_batch(0, [1, 2, 3])\n"
+        "print(*cluster.coordinator.pids().values(), flush=True); time.sleep(60)"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert driver.stdout is not None
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, "workers outlived their driver"
+        time.sleep(0.1)
+    with Cluster(tmp_path) as cluster:  # the location is free again
+        assert cluster.run_batch(1, [1, 1]) == {1: 3}
