@@ -179,7 +179,8 @@ class CoordinatorMachine:
             if view.phase is WorkerPhase.FAILED:
                 error = ServiceUnavailable(
                     f"Worker {worker} could not be started {STARTS_MAX} times in a row: "
-                    f"{view.reason} See the worker's messages above, mend the cause and start the service again."
+                    f"{view.reason} See the worker's messages above, mend the cause and start the "
+                    "service again."
                 )
                 return [RefuseRequest(event.request, error)]
         if any(view.phase is not WorkerPhase.UP for view in views.values()):
@@ -332,9 +333,10 @@ def _incomplete(event: LaneBegan, current: EpochProgress) -> AnabranchError:
     )
     return IncompleteBatch(
         f"Batch {event.epoch} of operator '{event.operator}' cannot begin: in batch "
-        f"{current.epoch} {cause}, so its rows are not in the state. In foreachBatch, write or count the whole "
-        "DataFrame (not only head(), take() or limit()) and let errors pass. Restart the query to "
-        "run the batch again."
+        f"{current.epoch} {cause}, so its rows are not in the state. In foreachBatch, write or "
+        "count the whole DataFrame (not only head(), take() or limit()) and let errors pass. "
+        "To run that batch again, stop the query, remove the files "
+        f"offsets/{event.epoch} and commits/{current.epoch} from its checkpoint and start it."
     )
 
 

@@ -8,7 +8,7 @@ with base b wants every one of its key groups as of b:
     anything else                    load as of b from the store, then apply
 
 Transactions that share a key group run one after the other, so the second attempt of a lane finds
-the outputs of the first. Ownership is checked when a transaction starts to run, never in the middle.
+the outputs of the first. Ownership is checked when a transaction starts to run, never inside one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TxPhase(Enum):
     PERSISTING = "persisting"
 
 
-BUSY = {TxPhase.LOADING, TxPhase.APPLYING, TxPhase.PERSISTING}
+BUSY = (TxPhase.LOADING, TxPhase.APPLYING, TxPhase.PERSISTING)
 
 TRANSITIONS: dict[tuple[TxPhase, type[Event]], tuple[TxPhase | None, ...]] = {
     (TxPhase.RECEIVING, RowsComplete): (

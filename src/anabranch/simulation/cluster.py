@@ -9,6 +9,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.protocol import coordinator as control
+from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
@@ -152,6 +153,7 @@ class Cluster:
         process = self.processes[worker] = WorkerProcess(self, worker, incarnation)
         routing = self.coordinator.machine.routing
         process.handle(data.GroupsGranted(routing.groups_of(worker), routing.version))
+        invariants.check_granted(self.coordinator.machine, worker, process.machine)
         process.handle(data.OperatorInstalled(OPERATOR))
 
     def declare_down(self, process: WorkerProcess) -> None:
