@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from anabranch import agg
-from anabranch.service import StateService
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["StateService", "agg"]
+if TYPE_CHECKING:
+    from anabranch import agg, errors
+    from anabranch.processor.columnar import ColumnarProcessor
+    from anabranch.service import StateService
+
+__all__ = ["ColumnarProcessor", "StateService", "agg", "errors"]
+
+_HOMES = {"ColumnarProcessor": "anabranch.processor.columnar", "StateService": "anabranch.service"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `anabranch --help` should not wait for PySpark."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"anabranch.{name}")
+    raise AttributeError(f"module 'anabranch' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Every error that Anabranch raises, as one tree.
 
 AnabranchError                    a PySparkException: `getCondition()`, `getMessage()`
-├── InvalidArgument               the caller's mistake, found before anything was done (a ValueError too)
+├── InvalidArgument               the caller's mistake, found early (a ValueError too)
 ├── LocationError                 the state location
 │   ├── LocationNotWritable       cannot be created or written
 │   ├── LocationInUse             another live service holds it

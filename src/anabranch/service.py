@@ -41,7 +41,7 @@ class StateService:
     key_groups, bins : int
         How finely keys can be moved between workers; fixed once the location holds state.
     lanes : int, optional
-        Tasks of the operator's stage; by default Spark's default parallelism. May change between runs.
+        Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
         Limit for rows in flight in each worker; beyond it they go to disk.
     host : str
@@ -111,7 +111,7 @@ class StateService:
         return GroupedStream(self._attach, df, keys, window)
 
     def enable(self) -> None:
-        """Run PySpark's own `df.groupBy(...).transformWithState(...)` on this service from now on."""
+        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on."""
         from anabranch.spark.enable import Takeover
 
         self._check_running()
@@ -205,15 +205,15 @@ def _check_arguments(
             raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}.")
     if workers > key_groups:
         raise InvalidArgument(
-            f"{workers} workers cannot share {key_groups} key groups. Ask for fewer workers, or for "
-            "more key_groups in a new location (their number is fixed once there is state)."
+            f"{workers} workers cannot share {key_groups} key groups. Ask for fewer workers, or "
+            "for more key_groups in a new location (their number is fixed once there is state)."
         )
     if memory_bytes < 16 << 20:
         raise InvalidArgument(f"memory_bytes must be at least 16 MiB, got {memory_bytes}.")
 
 
 def _use_same_python(spark: SparkSession) -> None:
-    """Tasks need this package: on one machine, let Spark use the driver's interpreter by default."""
+    """Tasks need this package: on one machine, let Spark use the driver's interpreter."""
     context = spark.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen and str(context.master).startswith("local"):

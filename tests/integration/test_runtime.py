@@ -140,13 +140,17 @@ def test_driver_death_ends_the_workers(tmp_path: Path) -> None:
     import sys
 
     code = (
-        "import sys, time; from pathlib import Path; from tests.integration.harness import Cluster\n"
+        "import sys, time; from pathlib import Path\n"
+        "from tests.integration.harness import Cluster\n"
         f"cluster = Cluster(Path({str(tmp_path)!r}))\n"
         "cluster.run_batch(0, [1, 2, 3])\n"
         "print(*cluster.coordinator.pids().values(), flush=True); time.sleep(60)"
     )
     driver = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
     )
     assert driver.stdout is not None
     pids = [int(pid) for pid in driver.stdout.readline().split()]

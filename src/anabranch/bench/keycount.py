@@ -33,9 +33,7 @@ COUNTER_OUTPUT = "k long, c long"
 
 def uniform_keys(spark: SparkSession, rows_a_batch: int, keys: int) -> DataFrame:
     """The same rows in the same batches, each time: keys drawn evenly (by hash) from `keys`."""
-    return _batches(spark, rows_a_batch).select(
-        F.pmod(F.xxhash64("value"), F.lit(keys)).alias("k")
-    )
+    return _batches(spark, rows_a_batch).select(F.pmod(F.xxhash64("value"), F.lit(keys)).alias("k"))
 
 
 def new_keys(spark: SparkSession, rows_a_batch: int, keys: int) -> DataFrame:

@@ -33,9 +33,7 @@ def spark_session(cores: int = 2, memory: str = "4g") -> Iterator[tuple[SparkSes
             .config("spark.sql.session.timeZone", "UTC")
             # Spark's own operators at their best: RocksDB with changelog checkpointing.
             .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-            .config(
-                "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"
-            )
+            .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
             .getOrCreate()
         )
         try:

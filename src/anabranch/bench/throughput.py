@@ -1,4 +1,4 @@
-"""`anabranch bench throughput`: rows per second, small batches, memory and restart, beside Spark's own."""
+"""`anabranch bench throughput`: speed, memory and restart beside Spark's own operators."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def register(subparsers: Subparsers) -> None:
         "demo",
         help="a small streaming query that survives the death of a worker",
         description=(
-            "Counts orders and sums amounts for each customer of a generated stream, kills a worker "
-            "in the middle, and compares the result with a sequential computation."
+            "Counts orders and sums amounts for each customer of a generated stream, kills a "
+            "worker in the middle, and compares the result with a sequential computation."
         ),
     )
     parser.add_argument("--seconds", type=float, default=20, help="how long to run (20)")
@@ -130,12 +130,14 @@ def _watch(query: StreamingQuery, service: StateService, seconds: float) -> None
 
 def _line(report: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     workers = "  ".join(
-        f"{name} {worker['status']}" + f" (restarted {worker['restarts']}x)" * bool(worker["restarts"])
+        f"{name} {worker['status']}"
+        + f" (restarts: {worker['restarts']})" * (worker["restarts"] > 0)
         for name, worker in status["workers"].items()
     )
+    batch, rows = report["batchId"], report["numInputRows"]
     duration = f"{report['durationMs']['triggerExecution']} ms"
-    rows = status["operators"]["totals"]["rows"]
-    return f"{report['batchId']:>6} {report['numInputRows']:>8,} {duration:>10} {rows:>11,}  {workers}"
+    state_rows = status["operators"]["totals"]["rows"]
+    return f"{batch:>6} {rows:>8,} {duration:>10} {state_rows:>11,}  {workers}"
 
 
 def _kill_one(service: StateService) -> None:

@@ -1,4 +1,4 @@
-"""The line between the worker, which owns transactions, and operators, which know what rows mean."""
+"""The line between workers, which own transactions, and operators, which know what rows mean."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchTimes:
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """All rows of some key groups of a transaction; HASH first, then the operator's input columns."""
+    """All rows of some key groups of a transaction; HASH first, then the input columns."""
 
     groups: tuple[int, ...]
     rows: pa.Table
@@ -81,8 +81,9 @@ class OperatorEngine(Protocol):
     def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
         """Run the transaction on the states of its key groups (all of `tx.groups` are there).
 
-        `begin` was called on each state. On an exception the worker undoes all of them, so nothing here
-        needs to be atomic. The same rows in the same order give the same outputs in the same order.
+        `begin` was called on each state. On an exception the worker undoes all of them, so nothing
+        here needs to be atomic. The same rows in the same order give the same outputs in the same
+        order.
         """
 
     def close(self) -> None:
@@ -90,11 +91,11 @@ class OperatorEngine(Protocol):
 
 
 class OperatorDefinition(Protocol):
-    """An operator as made in the driver; picklable, sent to workers over the authenticated channel."""
+    """An operator as made in the driver; picklable, sent to workers with the token only."""
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """JSON-able: what must be the same between runs (kind, key columns, state variables, types)."""
+        """JSON-able: what must be the same between runs (kind, keys, state variables, types)."""
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -1,1 +1,1 @@
-"""Processes: the coordinator in the driver, the workers beside it; they interpret the protocol's effects."""
+"""Processes: the coordinator in the driver, the workers beside it; they run the protocol."""

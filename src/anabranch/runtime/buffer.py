@@ -17,8 +17,8 @@ BUCKETS = 16
 class RowBuffer:
     """Collects rows; gives them back as chunks with disjoint key groups.
 
-    A transaction that fits into memory is one chunk. A larger one is divided into buckets of key groups on
-    disk, so that the operator sees all rows of a key at once without all rows being in memory.
+    A transaction that fits into memory is one chunk. A larger one is divided into buckets of key
+    groups on disk, so that the operator sees all rows of a key without all rows being in memory.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The coordinator: answers lanes, commits epochs, keeps workers running. Lives in the Spark driver."""
+"""The coordinator, in the Spark driver: answers lanes, commits epochs, keeps workers running."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Operator:
 
 
 class Coordinator:
-    """Handler of the driver's server (transport contract: Handler) and interpreter of the protocol."""
+    """Handler of the driver's server (transport: Handler) and interpreter of the protocol."""
 
     def __init__(
         self,

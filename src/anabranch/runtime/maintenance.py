@@ -46,10 +46,10 @@ class Maintenance:
         self._commits.put((operator, epoch))
 
     def snapshots_before(self, operator: str, epoch: int) -> list[FileRef]:
-        """Finished snapshots that the manifest of `epoch` may list: only of epochs committed before it.
+        """Finished snapshots that the manifest of `epoch` may list: of epochs committed before it.
 
-        A listed snapshot is handed on from manifest to manifest. It stays known here until a later epoch is
-        written, since `epoch` itself may be executed again.
+        A listed snapshot is handed on from manifest to manifest. It stays known here until a later
+        epoch is written, since `epoch` itself may be executed again.
         """
         with self._lock:
             known = self._snapshots.get(operator, [])

@@ -50,7 +50,7 @@ class Answer:
 
 
 class RunningTransaction:
-    """The processor's view of a transaction (contract: Transaction) and the worker's handle on it."""
+    """The operator's view of a transaction (contract: Transaction) and the worker's handle."""
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.worker")
 
+
 class Worker:
     """Handler of a worker's server (transport contract: Handler)."""
 

@@ -1,4 +1,4 @@
-"""`service.enable()`: PySpark's own methods on grouped streams, run by the service, user code unchanged."""
+"""`service.enable()`: PySpark's own methods on grouped streams, run by the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = ("transformWithState", "transformWithStateInPandas")
 
 
 class Takeover:
-    """Replaces two methods of GroupedData for as long as it is on; static DataFrames stay Spark's."""
+    """Replaces two methods of GroupedData while it is on; static DataFrames stay Spark's."""
 
     def __init__(self, group_by: Callable[..., GroupedStream]) -> None:
         self._group_by = group_by
@@ -49,6 +49,6 @@ class Takeover:
         return transform
 
     def _name_for(self, processor: str) -> str:
-        """State is kept under the processor's class name; further uses of it are numbered in order."""
+        """State is kept under the processor's class name; further uses are numbered in order."""
         used = self._names_used[processor] = self._names_used.get(processor, 0) + 1
         return processor if used == 1 else f"{processor}-{used}"

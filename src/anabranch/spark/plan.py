@@ -1,4 +1,4 @@
-"""What an operator's planner hands to the service: a DataFrame to shuffle and what to do with it."""
+"""What an operator's planner hands to the service: rows to shuffle and what to do with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OperatorPlan:
     initial: DataFrame | None = None
     """Static rows, HASH first, for the operator's first epoch."""
     event_time_column: str | None = None
-    """Output column that carries event time downstream (marked with the input's watermark delay)."""
+    """Output column that carries event time downstream (marked with the watermark delay)."""
     watermark_delay_ms: int | None = None
 
 

@@ -1,7 +1,8 @@
 """Batches without new rows: a source that never has rows, only offsets.
 
-Spark runs such batches only for its own stateful operators. Timers and windows of ours need them too, so their
-input is joined by a source whose offset moves on when Spark's own rule would ask for another batch.
+Spark runs such batches only for its own stateful operators. Timers and windows of ours need them
+too, so their input is joined by a source whose offset moves on when Spark's own rule would ask for
+another batch.
 """
 
 from __future__ import annotations

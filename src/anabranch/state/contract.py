@@ -10,8 +10,8 @@ import pyarrow as pa
 Sections = dict[str, pa.Table]
 """State entries as Arrow tables, one for each state variable.
 
-Every table starts with the HASH column, followed by the key columns and the payload. In a changelog the
-second column is OP. Column types never depend on the data.
+Every table starts with the HASH column, followed by the key columns and the payload. In a changelog
+the second column is OP. Column types never depend on the data.
 """
 
 
@@ -39,7 +39,7 @@ class GroupState(Protocol):
         """Add exported entries whose keys are not here yet."""
 
     def replay(self, sections: Sections) -> None:
-        """Apply the changelog of one transaction (entries with OP; order among sections is free)."""
+        """Apply the changelog of one transaction (entries with OP; sections in any order)."""
 
     def discard(self, bins: Collection[int]) -> None:
         """Drop the entries of some bins: they live elsewhere now."""

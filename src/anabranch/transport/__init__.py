@@ -1,1 +1,1 @@
-"""How processes talk: Arrow Flight with a token, JSON for control, Arrow batches for rows. Never pickle from strangers."""
+"""How processes talk: Arrow Flight with a token, JSON for control, Arrow batches for rows."""
