@@ -21,7 +21,7 @@ from anabranch.processor.columnar.aggregates import (
 )
 from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.processor.columnar.decimals import DecimalAverage, DecimalSum
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.engine import ColumnarDefinition, nullable
 from anabranch.processor.columnar.hll import Correction, DistinctCount, precision_of
 from anabranch.processor.columnar.kernels import Average, Count, Kernel, Sum
 from anabranch.processor.columnar.selection import Extreme, Nth
@@ -66,7 +66,7 @@ def plan_aggregate(
         for (name, aggregate), column in zip(aggregates.items(), inputs, strict=True)
     ]
     rows, key_names = _cut_window(rows, names, window)
-    output = arrow_schema(schema)
+    output = nullable(arrow_schema(schema))
     append = output_mode == "append"
     processor: ColumnarProcessor
     if window is not None and window.kind == "session":

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import GROUP, HASH, OP
 from anabranch.processor.columnar.api import ColumnarProcessor
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.engine import ColumnarDefinition, nullable
 from anabranch.spark.plan import OperatorPlan, hash_of
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
@@ -62,7 +62,7 @@ def plan_columnar(
         processor=processor,
         key_schema=arrow_schema(StructType(rows.schema.fields[: len(names)])),
         input_schema=arrow_schema(rows.schema),
-        output_schema=arrow_schema(schema),
+        output_schema=nullable(arrow_schema(schema)),
         late=late,
     )
     return OperatorPlan(
@@ -112,8 +112,8 @@ def check_key(name: str, kind: DataType) -> None:
     for part in _parts(kind):
         if isinstance(part, StringType) and part.collation not in ("UTF8_BINARY", None):
             raise InvalidArgument(
-                f"Key column {name} has the collation {part.collation}, under which different "
-                "texts are equal. Group by lower(...) or by a column with the collation UTF8_BINARY."
+                f"Key column {name} has the collation {part.collation}, in which different "
+                "texts are equal. Group by lower(...) or cast it to a UTF8_BINARY string."
             )
 
 

@@ -93,7 +93,7 @@ class MemoryWorker:
                 found.setdefault(int(group), {})[section] = part
         return found
 
-    def dump(self) -> list[tuple[Any, ...]]:
+    def dump(self) -> list[str]:
         """All entries, comparable."""
         rows = []
         for table in self.tables.values():

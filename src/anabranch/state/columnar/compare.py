@@ -24,7 +24,8 @@ def normalise(array: Any) -> Any:
         return array
     if pa.types.is_floating(kind):
         values, valid = to_numpy(array)
-        values = values + values.dtype.type(0)
+        with np.errstate(invalid="ignore"):
+            values = values + values.dtype.type(0)
         values[np.isnan(values)] = np.nan
         return to_arrow(values, valid, kind)
     if pa.types.is_struct(kind):
@@ -143,14 +144,15 @@ def ranks(array: Any) -> Int64s:
     else:
         if pa.types.is_boolean(kind):
             array = array.cast(pa.int8())
-        ranked = pc.rank(array, sort_keys="ascending", null_placement="at_end", tiebreaker="dense")
-        found = ranked.to_numpy().astype(np.int64)
+        ranked = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
+        found = ranked.to_numpy().astype(np.int64) - 1
     return np.where(valid, found + 1, 0)
 
 
 def float_order(values: Any) -> Int64s:
     """Integers in the order of floats: zeros are one value, NaN is the largest."""
-    wide = values.astype(np.float64) + 0.0
+    with np.errstate(invalid="ignore"):
+        wide = values.astype(np.float64) + 0.0
     bits = wide.view(np.int64)
     keys = np.where(bits < 0, np.int64(-(2**63)) - bits - 1, bits)
     ordered: Int64s = np.where(np.isnan(wide), np.int64(2**63 - 1), keys)
@@ -159,26 +161,19 @@ def float_order(values: Any) -> Int64s:
 
 def _struct_ranks(array: Any) -> Int64s:
     fields = [ranks(child) for child in array.flatten()]
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    if not fields:
-        return np.asarray(valid, np.int64)
-    rows = np.stack([valid.astype(np.int64), *fields], axis=1)
-    rows[~valid] = 0
-    data = pa.py_buffer(np.ascontiguousarray(rows.astype(">i8")))
-    packed = pa.Array.from_buffers(
-        pa.large_binary(), len(array), [None, _even_offsets(rows.shape), data]
-    )
-    return np.where(valid, ranks(packed), 0)
-
-
-def _even_offsets(shape: tuple[int, ...]) -> Any:
-    return pa.py_buffer(np.arange(shape[0] + 1, dtype=np.int64) * (shape[1] * 8))
+    rows = np.stack(fields, axis=1) if fields else np.zeros((len(array), 1), np.int64)
+    offsets = np.arange(len(array) + 1, dtype=np.int64) * (rows.shape[1] * 8)
+    return _packed_ranks(array, offsets, rows)
 
 
 def _list_ranks(array: Any) -> Int64s:
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
     offsets, values = list_parts(array)
-    data = pa.py_buffer(np.ascontiguousarray(ranks(values).astype(">i8")))
-    ends = pa.py_buffer(offsets.astype(np.int64) * 8)
-    packed = pa.Array.from_buffers(pa.large_binary(), len(array), [None, ends, data])
-    return np.where(valid, ranks(packed), 0)
+    return _packed_ranks(array, offsets.astype(np.int64) * 8, ranks(values))
+
+
+def _packed_ranks(array: Any, offsets: Int64s, numbers: Int64s) -> Int64s:
+    """Ranks of rows of numbers: as big-endian bytes they sort like the rows."""
+    data = pa.py_buffer(np.ascontiguousarray(numbers.astype(">i8")))
+    valid = _bitmap(array.is_valid()) if array.null_count else None
+    buffers = [valid, pa.py_buffer(offsets), data]
+    return ranks(pa.Array.from_buffers(pa.large_binary(), len(array), buffers))
