@@ -333,6 +333,11 @@ def test_answer_of_a_write_that_nobody_asked_for_is_a_bug(
         coordinator(ManifestFailed(operator, Epoch(1), DISK_FULL))
 
 
+def test_anything_else_is_no_event(coordinator: Coordinator) -> None:
+    with pytest.raises(ProtocolViolation):
+        coordinator("nonsense")  # type: ignore[arg-type]
+
+
 # --- registration ------------------------------------------------------------------------------
 
 

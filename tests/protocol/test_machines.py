@@ -35,12 +35,12 @@ class Machines(RuleBasedStateMachine):
         self.to_do: list[tuple[WorkerId, int, data.Event]] = []
         self.writes: list[control.WriteManifest] = []
         self.starting: list[control.StartWorker] = []
-        self.control(control.OperatorRegistered(OP))
+        self.tell(control.OperatorRegistered(OP))
         self.effects(starts)
 
     # -- plumbing --
 
-    def control(self, event: control.Event) -> None:
+    def tell(self, event: control.Event) -> None:
         self.effects(self.coordinator.handle(event))
 
     def effects(self, effects: list[control.Effect]) -> None:
@@ -67,10 +67,10 @@ class Machines(RuleBasedStateMachine):
             opened = data.TransactionOpened(
                 self.count, OP, epoch, grant.base, lane, lanes, self.count, owned, grant.version
             )
-            self.data(worker, incarnation, opened)
+            self.feed(worker, incarnation, opened)
             self.to_do.append((worker, incarnation, data.RowsComplete(self.count)))
 
-    def data(self, worker: WorkerId, incarnation: int, event: data.Event) -> None:
+    def feed(self, worker: WorkerId, incarnation: int, event: data.Event) -> None:
         current, machine = self.workers[worker]
         if current != incarnation:
             return  # the process has ended
@@ -112,7 +112,7 @@ class Machines(RuleBasedStateMachine):
         epoch = Epoch(max(0, self.epoch() - again))
         task = epoch, Lane(lane % self.lanes), self.lanes
         request = self.next_request(task)
-        self.control(control.LaneBegan(request, OP, "q", *task))
+        self.tell(control.LaneBegan(request, OP, "q", *task))
 
     @rule()
     def finish(self) -> None:
@@ -122,13 +122,13 @@ class Machines(RuleBasedStateMachine):
                 report = LaneReport(tuple(reports[g] for g in sorted(reports)))
                 request = self.next_request(task)
                 event = control.LaneFinished(request, OP, epoch, lane, lanes, report)
-                self.control(event)
+                self.tell(event)
 
     @rule(pick=PICK)
     def complete(self, pick: int) -> None:
         if self.to_do:
             worker, incarnation, event = self.to_do.pop(pick % len(self.to_do))
-            self.data(worker, incarnation, event)
+            self.feed(worker, incarnation, event)
 
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
@@ -139,20 +139,20 @@ class Machines(RuleBasedStateMachine):
             worker, incarnation, event = work
             error: AnabranchError = ProcessorError("failed")
             assert not isinstance(event, data.GroupsGranted | data.OperatorInstalled)
-            self.data(worker, incarnation, data.TransactionFailed(event.tx, error))
+            self.feed(worker, incarnation, data.TransactionFailed(event.tx, error))
 
     @rule(pick=PICK)
     def lose_lane(self, pick: int) -> None:
         if self.exchanges:
             worker, incarnation, tx = sorted(self.exchanges)[pick % len(self.exchanges)]
-            self.data(worker, incarnation, data.LaneGone(tx))
+            self.feed(worker, incarnation, data.LaneGone(tx))
 
     @rule(is_written=st.booleans())
     def write(self, is_written: bool) -> None:
         if self.writes:
             write = self.writes.pop(0)
             failed = control.ManifestFailed(OP, write.epoch, LocationNotWritable("full"))
-            self.control(control.ManifestWritten(OP, write.epoch) if is_written else failed)
+            self.tell(control.ManifestWritten(OP, write.epoch) if is_written else failed)
 
     @rule(starts=st.booleans())
     def start(self, starts: bool) -> None:
@@ -160,18 +160,18 @@ class Machines(RuleBasedStateMachine):
             effect = self.starting.pop(0)
             worker, incarnation = effect.worker, effect.incarnation
             if not starts:
-                self.control(control.WorkerDown(worker, incarnation))
+                self.tell(control.WorkerDown(worker, incarnation))
                 return
             self.workers[worker] = incarnation, data.WorkerMachine()
             groups = self.coordinator.routing.groups_of(worker)
-            self.data(worker, incarnation, data.GroupsGranted(groups, 1))
-            self.data(worker, incarnation, data.OperatorInstalled(OP))
-            self.control(control.WorkerUp(worker, incarnation))
+            self.feed(worker, incarnation, data.GroupsGranted(groups, 1))
+            self.feed(worker, incarnation, data.OperatorInstalled(OP))
+            self.tell(control.WorkerUp(worker, incarnation))
 
     @rule(pick=st.sampled_from(NAMES))
     def crash(self, pick: WorkerId) -> None:
         if pick in self.workers:
-            self.control(control.WorkerDown(pick, self.workers[pick][0]))
+            self.tell(control.WorkerDown(pick, self.workers[pick][0]))
 
     @rule(lanes=st.integers(1, 3))
     def restart_query(self, lanes: int) -> None:
@@ -184,9 +184,9 @@ class Machines(RuleBasedStateMachine):
             event = control.OperatorRegistered(
                 OP, view.query_id, view.committed, view.before_committed
             )
-            self.control(event)
+            self.tell(event)
             for worker, (incarnation, _) in self.workers.items():
-                self.data(worker, incarnation, data.OperatorInstalled(OP))
+                self.feed(worker, incarnation, data.OperatorInstalled(OP))
 
     # -- safety --
 

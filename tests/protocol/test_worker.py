@@ -248,6 +248,14 @@ def test_waiting_ones_run_one_by_one_when_the_first_fails(worker: Driver) -> Non
     assert worker(ChangesDurable(2)) == [AnswerTransaction(2), AnswerTransaction(3)]
 
 
+def test_all_waiting_ones_are_answered_from_one_cache(worker: Driver) -> None:
+    bring(worker, TxPhase.PERSISTING)
+    for tx in (2, 3, 4):
+        worker(opened(tx, attempt=tx))
+        worker(RowsComplete(tx))
+    assert worker(ChangesDurable(1)) == [AnswerTransaction(tx) for tx in (1, 2, 3, 4)]
+
+
 def test_waiting_one_that_became_late_is_refused(worker: Driver) -> None:
     worker.run(opened(1))
     worker(opened(2, epoch=1, base=0))
@@ -339,6 +347,11 @@ def test_late_attempt_is_refused_at_its_end_mark(worker: Driver) -> None:
     worker.run(opened(2, epoch=1, base=0, lanes=1))
     (refused,) = worker(RowsComplete(1))
     assert _error(refused, EpochGap)
+
+
+def test_anything_else_is_no_event(worker: Driver) -> None:
+    with pytest.raises(ProtocolViolation):
+        worker("nonsense")  # type: ignore[arg-type]
 
 
 # --- operators ---------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from anabranch.protocol.coordinator_messages import (
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionReport
+from anabranch.protocol.exhaustive import unhandled
 
 __all__ = [
     "STARTS_MAX",
@@ -137,6 +138,8 @@ class CoordinatorMachine:
                 return self._worker_up(event)
             case WorkerDown():
                 return self._worker_down(event)
+            case _:
+                unhandled(event)
 
     # -- operators and epochs --
 

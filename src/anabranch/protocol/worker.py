@@ -23,6 +23,7 @@ from anabranch.errors import (
     ServiceUnavailable,
 )
 from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.worker_messages import (
     AnswerTransaction,
     ApplyTransaction,
@@ -159,6 +160,8 @@ class WorkerMachine:
                 return self._durable(self._expect(event))
             case TransactionFailed():
                 return self._failed(self._expect(event), event.error)
+            case _:
+                unhandled(event)
 
     def is_busy(self, operator: str) -> bool:
         """Whether a transaction of the operator is between its end mark and its answer."""

@@ -30,6 +30,8 @@ def apply_rows(state: GroupState, epoch: int, rows: list[Row]) -> tuple[Changes,
     """The operator on one key group: running counts, then timers that are due."""
     changes: Changes = {}
     outputs: list[tuple[int, str, int]] = []
+    if not state and not rows:
+        return changes, ()
     for key, row_id, timer in rows:
         seen, due = changes.get(key) or state.get(key, NOTHING)
         changes[key] = ((*seen, (epoch, row_id)), epoch + timer if timer else due)
@@ -47,6 +49,8 @@ def apply_rows(state: GroupState, epoch: int, rows: list[Row]) -> tuple[Changes,
 
 def merge(state: GroupState, changes: Changes) -> GroupState:
     """The state after the changes; the old one stays as it is."""
+    if not changes:
+        return state
     merged: Changes = {**state, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from anabranch.simulation.scenario import Result, run_seed
 
 TAIL_LINES = 40
+GARBAGE_SCENARIOS = 50
 
 
 @dataclass(slots=True)
@@ -38,9 +40,21 @@ class Summary:
 
 def run_seeds(seeds: Iterable[int], failures_max: int = 1) -> Summary:
     """Run scenarios until the seeds or the patience end."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _run_seeds(seeds, failures_max)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _run_seeds(seeds: Iterable[int], failures_max: int) -> Summary:
     summary = Summary()
     for seed in seeds:
         result = run_seed(seed)
+        if summary.scenarios % GARBAGE_SCENARIOS == 0:
+            gc.collect()  # a cluster is one big cycle: cheaper to free many at a time
         summary.scenarios += 1
         summary.steps += result.steps
         if result.failure is not None:

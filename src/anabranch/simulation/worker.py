@@ -10,7 +10,7 @@ from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.oracle import Changes, GroupState, Outputs, Row, Rows, apply_rows, merge
+from anabranch.simulation.oracle import Changes, GroupState, Outputs, Rows, apply_rows, merge
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -88,10 +88,11 @@ class WorkerProcess:
         if self.is_alive and not exchange.is_broken:
             self.handle(exchange.opened)
 
-    def receive(self, exchange: Exchange, group: int, rows: list[Row]) -> None:
-        """Rows of one key group arrive."""
+    def receive(self, exchange: Exchange, rows: Rows) -> None:
+        """Rows arrive."""
         if self.is_alive and not exchange.is_broken:
-            exchange.rows.setdefault(group, []).extend(rows)
+            for group, added in rows.items():
+                exchange.rows.setdefault(group, []).extend(added)
 
     def end_mark(self, exchange: Exchange) -> None:
         """All rows have arrived."""

@@ -1,0 +1,102 @@
+"""Thousands of seeded scenarios are equal to a sequential run; a seed fixes its trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anabranch.cli.main import main
+from anabranch.simulation import scenario
+from anabranch.simulation.faults import FAULTS
+from anabranch.simulation.runner import Summary, describe, run_seeds
+from anabranch.simulation.scenario import Result, run_seed
+
+SEEDS = 2_000
+SOAK_SEEDS = 20_000
+REGRESSIONS = [
+    int(line.split()[0])
+    for line in (Path(__file__).parent / "regression_seeds.txt").read_text().splitlines()
+    if line.strip() and not line.startswith("#")
+]
+
+
+def report(summary: Summary) -> str:
+    return "\n\n".join(describe(failure) for failure in summary.failures)
+
+
+def test_scenarios_are_equal_to_the_oracle() -> None:
+    summary = run_seeds(range(SEEDS))
+    assert summary.is_ok, report(summary)
+    assert summary.scenarios == SEEDS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_many_scenarios_are_equal_to_the_oracle() -> None:
+    summary = run_seeds(range(SEEDS, SEEDS + SOAK_SEEDS))
+    assert summary.is_ok, report(summary)
+
+
+def test_regression_seeds() -> None:
+    summary = run_seeds(REGRESSIONS)
+    assert summary.is_ok, report(summary)
+
+
+@pytest.mark.parametrize("seed", [1, 59, 306])
+def test_same_seed_same_trace(seed: int) -> None:
+    first = run_seed(seed, keep_trace=True)
+    assert run_seed(seed, keep_trace=True) == first
+    assert first.trace
+    assert run_seed(seed + 1).trace_hash != first.trace_hash
+
+
+def test_same_seed_same_trace_in_another_process() -> None:
+    code = "from anabranch.simulation.scenario import run_seed; print(run_seed(59).trace_hash)"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == run_seed(59).trace_hash
+
+
+def test_every_fault_strikes() -> None:
+    struck: set[str] = set()
+    for seed in range(300):
+        for line in run_seed(seed, keep_trace=True).trace:
+            if " FAULT " in line:
+                struck.add(line.split()[-1])
+    assert struck == {fault.__name__ for fault in FAULTS}
+
+
+def test_command_runs_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "5"]) == 0
+    assert "5 scenarios" in capsys.readouterr().out
+    assert main(["simulate", "--seeds", "3", "--first", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scenarios"] == 3
+    assert main(["simulate", "--seed", "7"]) == 0
+    assert "equal to the oracle" in capsys.readouterr().out
+    assert main(["simulate", "--seed", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trace_hash"] == run_seed(7).trace_hash
+
+
+def test_command_says_how_to_replay_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenario, "STEPS_MAX", 10)
+    assert main(["simulate", "--seeds", "1", "--first", "3"]) == 1
+    shown = capsys.readouterr().out
+    assert "replay: anabranch simulate --seed 3" in shown
+    assert "no end after 10 steps" in shown
+    assert main(["simulate", "--seeds", "1", "--json"]) == 1
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert failure["replay"] == "anabranch simulate --seed 0"
+    assert main(["simulate", "--seed", "3"]) == 1
+
+
+def test_description_ends_with_the_tail_of_the_trace() -> None:
+    text = describe(Result(4, 99, "abc", "lost rows", tuple(f"line {n}" for n in range(99))))
+    assert "lost rows" in text
+    assert "line 98" in text
+    assert "line 5\n" not in text

@@ -1,0 +1,247 @@
+"""The checker finds every mutation of the protocol within a bounded number of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.errors import AnabranchError
+from anabranch.model.ids import Epoch
+from anabranch.protocol import coordinator, invariants
+from anabranch.protocol import worker as data
+from anabranch.protocol.coordinator import CoordinatorMachine, WorkerPhase
+from anabranch.protocol.epochs import EpochProgress
+from anabranch.protocol.worker import WorkerMachine
+from anabranch.simulation import worker as simulated
+from anabranch.simulation.runner import run_seeds
+
+SEEDS_MAX = 1_500
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_cache_for_retries(patch: pytest.MonkeyPatch) -> None:
+    """A retry is applied again, on the state that already has its rows."""
+    start = WorkerMachine._start
+
+    def without_cache(self: WorkerMachine, tx: data.Tx) -> list[data.Effect]:
+        for held in self.held[tx.opened.operator].values():
+            if held.outputs_of == tx.opened.epoch:
+                held.outputs_of, held.as_of = None, tx.opened.base
+        return start(self, tx)
+
+    patch.setattr(WorkerMachine, "_start", without_cache)
+
+
+def wrong_base_is_loaded(patch: pytest.MonkeyPatch) -> None:
+    """A key group is loaded as of the epoch before its base."""
+    start = WorkerMachine._start
+
+    def one_too_old(self: WorkerMachine, tx: data.Tx) -> list[data.Effect]:
+        return [
+            data.LoadGroups(e.tx, e.groups, Epoch(e.as_of - 1) if e.as_of else None)
+            if isinstance(e, data.LoadGroups)
+            else e
+            for e in start(self, tx)
+        ]
+
+    patch.setattr(WorkerMachine, "_start", one_too_old)
+
+
+def memory_of_any_epoch_will_do(patch: pytest.MonkeyPatch) -> None:
+    """State that is here is used without a look at its epoch."""
+    start = WorkerMachine._start
+
+    def never_reload(self: WorkerMachine, tx: data.Tx) -> list[data.Effect]:
+        for held in self.held[tx.opened.operator].values():
+            if held.outputs_of != tx.opened.epoch:
+                held.as_of = tx.opened.base
+        return start(self, tx)
+
+    patch.setattr(WorkerMachine, "_start", never_reload)
+
+
+def transactions_overlap(patch: pytest.MonkeyPatch) -> None:
+    """Two attempts of a lane run at the same time."""
+    patch.setattr(WorkerMachine, "_is_blocked", lambda self, tx: False)
+
+
+def answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """The worker answers, then writes the changelog."""
+    persist = simulated.WorkerProcess._persist
+
+    def early(self: simulated.WorkerProcess, tx: int) -> None:
+        work, exchange = self.work[tx], self.exchanges[tx]
+        changelog = f"{self.name}/{tx}" if any(work.changes.values()) else None
+        for group, outputs in work.outputs.items():
+            self.cache[group] = simulated.Cached(exchange.opened.epoch, outputs, changelog)
+        for group in exchange.opened.groups:
+            if group not in self.cache:
+                break
+        else:
+            self._answer(tx)
+            self.exchanges[tx] = exchange
+        persist(self, tx)
+
+    patch.setattr(simulated.WorkerProcess, "_persist", early)
+
+
+def late_epochs_are_applied(patch: pytest.MonkeyPatch) -> None:
+    """A straggler takes the state back to its own epoch and nobody minds."""
+    patch.setattr(WorkerMachine, "_owner_error", lambda self, event: None)
+    base_of = coordinator._begin_error
+
+    def lenient(operator: Any, event: Any) -> AnabranchError | None:
+        current = operator.current
+        if current is not None and event.epoch < current.epoch:
+            return None
+        return base_of(operator, event)
+
+    patch.setattr(coordinator, "_begin_error", lenient)
+
+
+def failed_apply_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """Changes of a failed transaction stay in memory."""
+
+    def no_undo(self: simulated.WorkerProcess, tx: int, error: AnabranchError) -> None:
+        self.work.pop(tx, None)
+        self.handle(data.TransactionFailed(tx, error))
+
+    patch.setattr(simulated.WorkerProcess, "_failed", no_undo)
+
+
+def waiting_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Transactions that wait are not started when another ends."""
+
+    def end(
+        self: WorkerMachine, tx: data.Tx, error: AnabranchError | None = None
+    ) -> list[data.Effect]:
+        del self.transactions[tx.opened.tx]
+        if error is None:
+            return [data.AnswerTransaction(tx.opened.tx)]
+        return [data.RefuseTransaction(tx.opened.tx, error)]
+
+    patch.setattr(WorkerMachine, "_end", end)
+
+
+def committed_with_a_lane_missing(patch: pytest.MonkeyPatch) -> None:
+    """The manifest is written when all lanes but one have finished."""
+    early = property(lambda self: len(self.finished) >= max(1, self.lanes - 1))
+    patch.setattr(EpochProgress, "is_complete", early)
+
+
+def finish_is_confirmed_before_the_manifest(patch: pytest.MonkeyPatch) -> None:
+    """The last lane does not wait for the manifest."""
+    finished = CoordinatorMachine._lane_finished
+
+    def at_once(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
+        effects = finished(self, event)
+        operator = self.operators.get(event.operator)
+        if operator is not None and event in operator.waiting_commit:
+            operator.waiting_commit.remove(event)
+            effects.append(coordinator.ConfirmFinish(event.request))
+        return effects
+
+    patch.setattr(CoordinatorMachine, "_lane_finished", at_once)
+
+
+def executed_again_on_itself(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is executed again starts from its own result."""
+    patch.setattr(coordinator, "_base_of", lambda operator, epoch: operator.committed)
+
+
+def stale_grants_of_parked_lanes(patch: pytest.MonkeyPatch) -> None:
+    """A parked lane gets the base of whatever runs when its worker is up."""
+
+    def retry(self: CoordinatorMachine) -> list[coordinator.Effect]:
+        parked, self.parked = self.parked, []
+        return [
+            effect
+            for event in parked
+            for effect in self._grant_or_park(event, self.operators[event.operator].base)
+        ]
+
+    patch.setattr(CoordinatorMachine, "_retry_parked", retry)
+
+
+def grants_at_workers_that_start(patch: pytest.MonkeyPatch) -> None:
+    """Lanes are sent to a process that is not there yet."""
+    grant = CoordinatorMachine._grant_or_park
+
+    def anyway(self: CoordinatorMachine, event: Any, base: Any) -> list[coordinator.Effect]:
+        phases = {worker: view.phase for worker, view in self.workers.items()}
+        for view in self.workers.values():
+            view.phase = WorkerPhase.UP
+        effects = grant(self, event, base)
+        for worker, view in self.workers.items():
+            view.phase = phases[worker]
+        return effects
+
+    patch.setattr(CoordinatorMachine, "_grant_or_park", anyway)
+
+
+def failed_manifest_is_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """A manifest that could not be written counts as written."""
+
+    def written(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
+        return self._manifest_written(coordinator.ManifestWritten(event.operator, event.epoch))
+
+    patch.setattr(CoordinatorMachine, "_manifest_failed", written)
+
+
+def incomplete_batches_pass(patch: pytest.MonkeyPatch) -> None:
+    """The next batch begins although lanes of the last one never ran."""
+    patch.setattr(coordinator, "_begin_error", lambda operator, event: None)
+
+
+MUTATIONS: list[Patch] = [
+    no_cache_for_retries,
+    wrong_base_is_loaded,
+    memory_of_any_epoch_will_do,
+    transactions_overlap,
+    answered_before_it_is_durable,
+    late_epochs_are_applied,
+    failed_apply_is_kept,
+    waiting_is_forgotten,
+    committed_with_a_lane_missing,
+    finish_is_confirmed_before_the_manifest,
+    executed_again_on_itself,
+    stale_grants_of_parked_lanes,
+    grants_at_workers_that_start,
+    failed_manifest_is_confirmed,
+    incomplete_batches_pass,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_mutation_is_found(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    summary = run_seeds(range(SEEDS_MAX))
+    assert not summary.is_ok, f"{mutation.__name__} was not found in {SEEDS_MAX} seeds"
+
+
+BLIND_TO_THE_ORACLE = {"transactions_overlap", "grants_at_workers_that_start"}
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [m for m in MUTATIONS if m.__name__ not in BLIND_TO_THE_ORACLE],
+    ids=lambda mutation: mutation.__name__,
+)
+def test_mutation_is_found_by_the_oracle_alone(
+    mutation: Patch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even without invariants a wrong result shows: the oracle does not lean on them."""
+    for name in (
+        "check_worker",
+        "check_coordinator",
+        "check_pair",
+        "check_grant",
+        "check_manifest",
+    ):
+        monkeypatch.setattr(invariants, name, lambda *args: None)
+    monkeypatch.setattr(invariants.History, "check", lambda self, effect: None)
+    mutation(monkeypatch)
+    summary = run_seeds(range(2 * SEEDS_MAX))
+    assert not summary.is_ok, f"{mutation.__name__} was not found in {2 * SEEDS_MAX} seeds"
