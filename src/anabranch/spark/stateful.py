@@ -102,7 +102,8 @@ def plan_transform_with_state(
         processor=pickled,
         processor_name=type(statefulProcessor).__name__,
         key_schema=StructType([_bare(field) for field in rows.key_fields]),
-        rows=RowInput(rows.names, rows.key_at, watermark_at),
+        # As in Spark, late rows are dropped in event time mode only.
+        rows=RowInput(rows.names, rows.key_at, watermark_at if time_mode == "eventtime" else None),
         initial=None if initial is None else RowInput(initial.names, initial.key_at),
         output=StructType([_bare(field) for field in output.fields]),
         time_mode=time_mode,

@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collector: its scans of growing state would cost most of a batch."""
+"""Pauses Python's cyclic garbage collector: scans of growing state would cost most of a batch."""
 
 from __future__ import annotations
 

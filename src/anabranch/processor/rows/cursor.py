@@ -24,7 +24,17 @@ NO_RECORD: Any = _NoRecord()
 class Cursor:
     """The implicit key. The engine sets it before each call; variables read it."""
 
-    __slots__ = ("before", "dirty", "group", "key", "now_ms", "phase", "record", "watermark_ms")
+    __slots__ = (
+        "before",
+        "dirty",
+        "fresh",
+        "group",
+        "key",
+        "now_ms",
+        "phase",
+        "record",
+        "watermark_ms",
+    )
 
     def __init__(self) -> None:
         self.group: RowGroupState
@@ -33,6 +43,9 @@ class Cursor:
         self.before: Record | None = None
         """Former record, valid once dirty."""
         self.dirty = False
+        """The record was written to in this transaction."""
+        self.fresh = False
+        """The record is not in its key group yet."""
         self.now_ms = -1
         self.watermark_ms = -1
         self.phase = "CREATED"
@@ -49,5 +62,12 @@ class Cursor:
         """Before the first write to the current key."""
         if self.record is NO_RECORD:
             raise misuse("using state", "NO_IMPLICIT_KEY", stateName="?")
-        self.before = self.group.touch(self.key, self.record)
+        group = self.group
+        if self.fresh:
+            self.before = None
+            group.records[self.key] = self.record
+            self.fresh = False
+        else:
+            self.before = self.record.copy()
+        group.undo_log[self.key] = self.before
         self.dirty = True

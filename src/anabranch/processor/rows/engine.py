@@ -16,7 +16,6 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     TimerValues,
 )
-from pyspark.sql.types import Row
 
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.keyspace import GROUP, KeySpace
@@ -28,15 +27,13 @@ from anabranch.processor.rows.expiring import remove_expired
 from anabranch.processor.rows.frames import FrameReader, FrameWriter
 from anabranch.processor.rows.grouping import KeyedRows, group_rows
 from anabranch.processor.rows.handle import WorkerHandle
+from anabranch.processor.rows.input import make_rows
 from anabranch.processor.rows.output import RowWriter
 from anabranch.processor.rows.variables import in_order
 from anabranch.state.contract import GroupState
 from anabranch.state.rows.group import RowGroupState
 from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout
 from anabranch.state.rows.sections import changelog_of
-
-_SLICE = 65_536
-"""Rows turned into Python objects at a time."""
 
 
 class RowEngine:
@@ -49,7 +46,11 @@ class RowEngine:
     def __init__(self, definition: RowOperatorDefinition, keyspace: KeySpace) -> None:
         self._definition = definition
         self._layout = Layout(
-            definition.key_schema, definition.variables, keyspace, definition.deleted
+            definition.key_schema,
+            definition.variables,
+            keyspace,
+            definition.deleted,
+            has_timers=definition.time_mode != "none",
         )
         self._keyspace = keyspace
         self._cursor = Cursor()
@@ -168,8 +169,8 @@ class RowEngine:
         blank = self._layout.blank
         handle_rows = self._processor.handleInputRows
         extend = self._outputs.extend
-        keys = zip(keyed.keys, keyed.canonical, keyed.hashes, strict=True)
         inputs = self._inputs(keyed, source)
+        entries = zip(keyed.keys, keyed.canonical, keyed.hashes, inputs, strict=True)
         try:
             for group, size in zip(keyed.groups, keyed.keys_per_group, strict=True):
                 state = groups[group]
@@ -177,20 +178,21 @@ class RowEngine:
                 touched = state.undo_log
                 cursor.group = state
                 before = len(self._outputs)
-                for key, canonical, hashed in islice(keys, size):
+                for key, canonical, hashed, rows in islice(entries, size):
                     record = find(canonical)
                     if record is None:
                         record = blank.copy()
                         record[HASH_AT] = hashed
+                        cursor.fresh = True
                         cursor.dirty = False
                     elif canonical in touched:
                         cursor.before = touched[canonical]
                         cursor.dirty = True
                     else:
+                        cursor.fresh = False
                         cursor.dirty = False
                     cursor.key = canonical
                     cursor.record = record
-                    rows = next(inputs)
                     result = handle_rows(key, rows, clock)
                     if result is not None:
                         extend(result)
@@ -211,6 +213,7 @@ class RowEngine:
     def _enter(self, state: RowGroupState, canonical: Any, hashed: int) -> None:
         cursor = self._cursor
         record = state.records.get(canonical)
+        cursor.fresh = record is None
         if record is None:
             record = self._layout.blank.copy()
             record[HASH_AT] = hashed
@@ -224,7 +227,7 @@ class RowEngine:
         """Per key, an iterator over its Rows, or over one DataFrame."""
         if self._definition.use_pandas:
             return self._frames.per_key(keyed, source)
-        rows = _all_rows(keyed.columns[: len(source.names)], source.names, sum(keyed.counts))
+        rows = make_rows(keyed.columns[: len(source.names)], source.names, sum(keyed.counts))
         return map(islice, repeat(rows), keyed.counts)
 
     def _timely(self, rows: Any, late_watermark_ms: int) -> Any:
@@ -322,15 +325,6 @@ class RowEngine:
 
     def _shown_key(self) -> str:
         return repr(tuple(self._layout.key.external(self._cursor.key)))
-
-
-def _all_rows(columns: list[Any], names: Iterable[str], size: int) -> Iterator[Row]:
-    """Rows one after the other, made when asked for."""
-    kind = type("Row", (Row,), {"__fields__": list(names), "__module__": Row.__module__})
-    make = tuple.__new__
-    for start in range(0, size, _SLICE):
-        lists = [column.slice(start, _SLICE).to_pylist() for column in columns]
-        yield from map(make, repeat(kind), zip(*lists, strict=True))
 
 
 def _by_hash(state: RowGroupState, keys: Iterable[Any], expiry_ms: int) -> list[Any]:

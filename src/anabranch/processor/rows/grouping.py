@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.model.keyspace import Int64s, KeySpace
+from anabranch.state.rows.codec import Codec
 from anabranch.state.rows.layout import KeyCodec
 
 
@@ -40,7 +41,9 @@ def group_rows(
     order = np.argsort(hashes, kind="stable")
     # Small integers are sorted by radix: nearly free.
     order = order[np.argsort(groups[order].astype(np.uint16), kind="stable")]
-    codes = [_codes(columns[at]) for at in key_columns]
+    codes = [
+        _codes(columns[at], column) for at, column in zip(key_columns, codec.columns, strict=True)
+    ]
     ordered = [code[order] for code in codes]
     same_hash = hashes[order][1:] == hashes[order][:-1]
     if not _agree(same_hash, ordered):
@@ -85,24 +88,24 @@ def _contiguous(column: Any) -> Any:
     return column
 
 
-def _codes(column: Any) -> Int64s:
+def _codes(column: Any, codec: Codec) -> Int64s:
     """An integer per row, equal exactly where the values are; null has a code of its own."""
     kind = column.type
     if column.null_count == 0 and pa.types.is_primitive(kind) and kind.bit_width == 64:
         if pa.types.is_floating(kind):
-            values = column.to_numpy().copy()
+            values = column.to_numpy() + 0.0
             values[np.isnan(values)] = np.nan
             bits: Int64s = values.view(np.int64)
             return bits
         viewed: Int64s = column.view(pa.int64()).to_numpy()
         return viewed
     if pa.types.is_floating(kind):
-        filled = _codes(column.cast(pa.float64()).fill_null(0.0))
+        filled = _codes(column.cast(pa.float64()).fill_null(0.0), codec)
         return _rank(filled, column.is_null().to_numpy(zero_copy_only=False))
     if pa.types.is_nested(kind):
-        seen: dict[str, int] = {}
-        # repr tells -0.0 from 0.0 and makes all NaN one, for any nesting.
-        return np.array([seen.setdefault(repr(item), len(seen)) for item in column.to_pylist()])
+        seen: dict[Any, int] = {}
+        keys = codec.read_canonical(column)
+        return np.array([seen.setdefault(key, len(seen)) for key in keys])
     encoded = column.dictionary_encode() if column.null_count == 0 else _encode_nulls(column)
     indices: Int64s = encoded.indices.to_numpy().astype(np.int64)
     return indices

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,9 @@ class RowWriter:
         """One Arrow array per output column."""
         if not self._uniform(rows):
             rows = [self._aligned(row) for row in rows]
-        return [self._column(at, list(map(itemgetter(at), rows))) for at in range(len(self._names))]
+        # Row's own item access is Python code: unpacking goes around it.
+        columns = zip(*rows, strict=True)
+        return [self._column(at, column) for at, column in enumerate(columns)]
 
     def _uniform(self, rows: list[Any]) -> bool:
         """Whether every row is a Row with the schema's fields in the schema's order."""
@@ -54,7 +56,7 @@ class RowWriter:
             )
         return row
 
-    def _column(self, at: int, values: list[Any]) -> Any:
+    def _column(self, at: int, values: Sequence[Any]) -> Any:
         arrow_type = self._types[at]
         try:
             if pa.types.is_nested(arrow_type):
@@ -79,6 +81,3 @@ def _without_rows(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_rows(item) for key, item in value.items()}
     return value
-
-
-Columns = Callable[[list[Any]], list[Any]]

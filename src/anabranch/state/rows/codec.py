@@ -1,7 +1,7 @@
 """One codec per Spark type: between user values, hashable canonical keys and Arrow columns.
 
 external   what user code gets from state: Spark's `fromInternal` form (naive datetimes, Rows)
-canonical  a hashable stand-in with Spark's binary equality: NaN equals NaN, -0.0 differs from 0.0
+canonical  a hashable stand-in with Spark's equality of keys: NaN equals NaN, -0.0 equals 0.0
 raw        what `pa.array` takes without guessing (timestamps as microseconds)
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
@@ -22,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 MICROS = 1_000_000
 _WIDE = Context(prec=76)
+_NAN = "NaN"
 
 
 def mismatch(value: Any, spark_type: T.DataType) -> PySparkTypeError:
@@ -178,7 +178,7 @@ class DecimalCodec(Codec):
 
 
 class FloatCodec(Codec):
-    """float and double; the canonical form is the bit pattern with one NaN."""
+    """float and double; as key, all NaN are one, and so are -0.0 and 0.0, as in Spark."""
 
     plain = False
 
@@ -194,15 +194,11 @@ class FloatCodec(Codec):
         return float(np.float32(value)) if self._single else float(value)
 
     def canonical(self, value: Any) -> Any:
-        # `(0, bits)` would cost an allocation; NaN is the only pattern that needs folding.
-        if value != value:
-            return "nan"
-        return value if value else struct.pack("<d", value)
+        # NaN equals nothing, not even itself; and `+ 0.0` turns -0.0 into 0.0.
+        return _NAN if value != value else value + 0.0
 
     def external(self, canonical: Any) -> Any:
-        if type(canonical) is float:
-            return canonical
-        return math.nan if canonical == "nan" else struct.unpack("<d", canonical)[0]
+        return math.nan if canonical == _NAN else canonical
 
     def write(self, values: Sequence[Any]) -> Any:
         return pa.array(values, self.arrow_type, from_pandas=False)

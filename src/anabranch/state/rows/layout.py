@@ -106,7 +106,7 @@ def _unboxed(value: Any) -> Any:
 
 
 class KeyCodec:
-    """Keys: hashable canonical forms with Spark's binary equality.
+    """Keys: hashable canonical forms with Spark's equality of keys.
 
     The canonical form of a one-column key is the column's; otherwise a tuple.
     """
@@ -114,19 +114,19 @@ class KeyCodec:
     def __init__(self, schema: StructType, prefix: str) -> None:
         self.schema = schema
         self.names = list(schema.names)
-        self._codecs = [codec_of(field.dataType) for field in schema.fields]
-        self._single = len(self._codecs) == 1
-        self.plain = all(codec.plain for codec in self._codecs)
+        self.columns = [codec_of(field.dataType) for field in schema.fields]
+        self._single = len(self.columns) == 1
+        self.plain = all(codec.plain for codec in self.columns)
         self.fields = [
             pa.field(prefix + field.name, codec.arrow_type)
-            for field, codec in zip(schema.fields, self._codecs, strict=True)
+            for field, codec in zip(schema.fields, self.columns, strict=True)
         ]
 
     def read(self, columns: Sequence[Any], length: int) -> list[Any]:
         """Canonical keys of Arrow columns."""
         lists = [
             codec.read_canonical(column)
-            for codec, column in zip(self._codecs, columns, strict=True)
+            for codec, column in zip(self.columns, columns, strict=True)
         ]
         if self._single:
             return lists[0]
@@ -135,10 +135,10 @@ class KeyCodec:
     def write(self, keys: Sequence[Any]) -> list[Any]:
         """Arrow arrays of the columns of canonical keys."""
         if self._single:
-            return [self._codecs[0].write_canonical(keys)]
+            return [self.columns[0].write_canonical(keys)]
         return [
             codec.write_canonical([key[at] for key in keys])
-            for at, codec in enumerate(self._codecs)
+            for at, codec in enumerate(self.columns)
         ]
 
     def external(self, key: Any) -> Row:
@@ -152,17 +152,17 @@ class KeyCodec:
             return tuple(canonical)
         return tuple(
             None if item is None else codec.external(item)
-            for codec, item in zip(self._codecs, canonical, strict=True)
+            for codec, item in zip(self.columns, canonical, strict=True)
         )
 
     def canonical(self, value: Any) -> Any:
         """Canonical form of a key that user code gives as a tuple (a map state's key)."""
         items = tuple(map(_unboxed, value))
-        if len(items) != len(self._codecs):
+        if len(items) != len(self.columns):
             raise mismatch(value, self.schema)
         forms = [
             None if item is None else codec.canonical(codec.normalise(item))
-            for codec, item in zip(self._codecs, items, strict=True)
+            for codec, item in zip(self.columns, items, strict=True)
         ]
         return forms[0] if self._single else tuple(forms)
 
@@ -188,9 +188,11 @@ class Layout:
         specs: Sequence[VariableSpec],
         keyspace: KeySpace,
         deleted: frozenset[str] = frozenset(),
+        has_timers: bool = True,
     ) -> None:
         self.key = KeyCodec(key_schema, "key.")
         self.keyspace = keyspace
+        self.has_timers = has_timers
         self.deleted = deleted
         """Variables of earlier runs that the processor dropped with `deleteIfExists`."""
         self.variables = [

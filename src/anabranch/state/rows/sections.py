@@ -1,8 +1,8 @@
 """Records to Arrow sections and back: snapshots, and changelogs of what a transaction changed.
 
 In a changelog, UPSERT sets one entry and DELETE removes it. For a list, an entry is an element at a
-position; DELETE has no position and removes the whole list, so a rewritten list is a DELETE and then
-its elements, while a list that only grew logs the new elements alone.
+position; DELETE has no position and removes the whole list, so a rewritten list is a DELETE and
+then its elements, while a list that only grew logs the new elements alone.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class _Rows:
         values: Sequence[Any] = self.cells
         if variable.spec.ttl_ms is not None:
             values = [None if cell is None else cell[0] for cell in self.cells]
+        has_deletes = DELETE in self.ops
         columns += (
-            variable.value.write_optional(values) if changelog else variable.value.write(values)
+            variable.value.write_optional(values) if has_deletes else variable.value.write(values)
         )
         if variable.spec.ttl_ms is not None:
             expiries = [None if cell is None else cell[1] for cell in self.cells]
@@ -118,7 +119,8 @@ def changelog_of(layout: Layout, states: Iterable[RowGroupState]) -> tuple[Secti
     updated = removed = 0
     if not touched:
         return sections, updated, removed
-    for variable in (*layout.variables, None):
+    timers = (None,) if layout.has_timers else ()
+    for variable in (*layout.variables, *timers):
         rows = _Rows()
         if variable is None:
             _timer_changes(rows, touched)
