@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -114,9 +115,11 @@ class DecimalAverage(Kernel):
         wide = total.cast(pa.decimal256(self._sum.fields[0].type.precision, total.type.scale))
         mean = pc.divide(wide, divisor.cast(pa.decimal256(19, 0)))
         mean = pc.round(mean, ndigits=kind.scale, round_mode="half_towards_infinity")
-        fits = pc.less(pc.abs(mean), pa.scalar(10 ** (kind.precision - kind.scale)))
-        if self._ansi and not pc.all(fits).as_py() and pc.any(pc.invert(fits)).as_py():
+        mean = mean.cast(pa.decimal256(76, kind.scale))
+        bound = pa.scalar(Decimal(10 ** (kind.precision - kind.scale)), mean.type)
+        fits = pc.less(pc.abs(mean), bound)
+        if self._ansi and pc.any(pc.invert(fits)).as_py():
             raise overflow("decimal average")
         keep = to_numpy_valid(total) & (count > 0) & fits.fill_null(False).to_numpy(False)
         mean = pc.if_else(pa.array(keep), mean, pa.scalar(None, mean.type))
-        return mean.cast(pa.decimal256(76, kind.scale)).cast(kind)
+        return mean.cast(kind)
