@@ -13,7 +13,7 @@ class _NoRecord:
     """Stands for the record while there is no current key: any access is the user's error."""
 
     def __getitem__(self, slot: int) -> NoReturn:
-        raise misuse("using state", "NO_IMPLICIT_KEY", stateName="?")
+        raise misuse("using state", "INTERNAL_ERROR_TWS")
 
     __setitem__: Any = __getitem__
 
@@ -61,7 +61,7 @@ class Cursor:
     def touch(self) -> None:
         """Before the first write to the current key."""
         if self.record is NO_RECORD:
-            raise misuse("using state", "NO_IMPLICIT_KEY", stateName="?")
+            raise misuse("using state", "INTERNAL_ERROR_TWS")
         group = self.group
         if self.fresh:
             self.before = None

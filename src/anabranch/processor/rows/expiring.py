@@ -65,20 +65,16 @@ class ExpiringListState(RowListState):
         return iter(self._live())
 
     def put(self, newState: Any) -> None:
-        values = list(newState)
-        super().put(values)
-        if values:
-            self._remember()
+        super().put(newState)
+        self._remember()
 
     def appendValue(self, newState: Any) -> None:
         super().appendValue(newState)
         self._remember()
 
     def appendList(self, newState: Any) -> None:
-        values = list(newState)
-        super().appendList(values)
-        if values:
-            self._remember()
+        super().appendList(newState)
+        self._remember()
 
     def _live(self) -> list[Any]:
         now_ms = self._cursor.now_ms
@@ -107,8 +103,10 @@ class ExpiringMapState(RowMapState):
         return cell is not None and any(entry[1] > now_ms for entry in cell.values())
 
     def getValue(self, key: Any) -> Any:
-        entry = super().getValue(key)
-        return None if entry is None or entry[1] <= self._cursor.now_ms else entry[0]
+        entry = self._entry(key)
+        if entry is None or entry[1] <= self._cursor.now_ms:
+            return None
+        return tuple.__new__(self._row_type, entry[0])
 
     def containsKey(self, key: Any) -> bool:
         return self.getValue(key) is not None
@@ -129,11 +127,16 @@ class ExpiringMapState(RowMapState):
         index.add(expiry_ms, (cursor.key, user_key))
 
     def removeKey(self, key: Any) -> None:
-        former = super().getValue(key)
+        former = self._entry(key)
         super().removeKey(key)
         if former is not None:
             item = (self._cursor.key, self._canonical(key))
             self._cursor.group.expiries[self._slot].drop(former[1], item)
+
+    def _entry(self, key: Any) -> Any:
+        cell = self._cursor.record[self._slot]
+        user_key = self._canonical(key)
+        return None if cell is None else cell.get(user_key)
 
     def _sorted(self) -> list[tuple[Any, Any]]:
         now_ms = self._cursor.now_ms

@@ -35,10 +35,15 @@ _MESSAGES = {
         "or was deleted. Define the same state variables in every run of init.",
         "XXKST",
     ),
-    "NO_IMPLICIT_KEY": (
-        "Implicit grouping key is not found in state store for stateName={stateName}. "
-        "Use state only inside handleInputRows, handleExpiredTimer and handleInitialState.",
-        "XXKST",
+    "INTERNAL_ERROR_TWS": (
+        "Implicit key not found in state store. Use state and timers only inside "
+        "handleInputRows, handleExpiredTimer and handleInitialState.",
+        "XX000",
+    ),
+    "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE": (
+        "Illegal value provided to the State Store. Cannot write empty list values to State "
+        "Store for StateName {stateName}. Use clear() to empty a list.",
+        "42601",
     ),
 }
 

@@ -8,6 +8,8 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
 from anabranch.processor.rows.cursor import Cursor
+from anabranch.processor.rows.input import row_type
+from anabranch.processor.rows.misuse import misuse
 from anabranch.state.rows.cells import ABSENT, MapCell
 from anabranch.state.rows.layout import KeyCodec, Variable
 
@@ -68,7 +70,26 @@ class RowListState(ListState):
         return iter(() if elements is None else tuple(elements))
 
     def put(self, newState: Any) -> None:
-        elements = [self._checked(value) for value in newState]
+        self._replace(self._elements(newState))
+
+    def appendValue(self, newState: Any) -> None:
+        self._append([self._checked(newState)])
+
+    def appendList(self, newState: Any) -> None:
+        self._append(self._elements(newState))
+
+    def clear(self) -> None:
+        if self._cursor.record[self._slot] is not None:
+            self._replace([])
+
+    def _elements(self, values: Any) -> list[Any]:
+        elements = [self._checked(value) for value in values]
+        if not elements:
+            condition = "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE"
+            raise misuse("updating list state", condition, stateName=self._stateName)
+        return elements
+
+    def _replace(self, elements: list[Any]) -> None:
         cursor = self._cursor
         if not cursor.dirty:
             cursor.touch()
@@ -76,26 +97,13 @@ class RowListState(ListState):
         cursor.group.entries += len(elements) - (0 if former is None else len(former))
         cursor.record[self._slot] = elements or None
 
-    def appendValue(self, newState: Any) -> None:
-        self._writable([self._checked(newState)])
-
-    def appendList(self, newState: Any) -> None:
-        self._writable([self._checked(value) for value in newState])
-
-    def clear(self) -> None:
-        if self._cursor.record[self._slot] is not None:
-            self.put(())
-
     def _checked(self, value: Any) -> Any:
         if type(value) is tuple and tuple(map(type, value)) in self._exact:
             return value
         return self._accept(value)
 
-    def _writable(self, added: list[Any]) -> None:
+    def _append(self, added: list[Any]) -> None:
         cursor = self._cursor
-        if not added:
-            cursor.record[self._slot]
-            return
         if not cursor.dirty:
             cursor.touch()
         record = cursor.record
@@ -137,6 +145,7 @@ class RowMapState(MapState):
         self._accept = variable.value.accept
         self._user_key: KeyCodec = variable.user_key
         self._canonical = variable.user_key.canonical
+        self._row_type = row_type(variable.spec.value_schema.names)
 
     def exists(self) -> bool:
         return bool(self._cursor.record[self._slot])
@@ -144,7 +153,9 @@ class RowMapState(MapState):
     def getValue(self, key: Any) -> Any:
         cell = self._cursor.record[self._slot]
         user_key = self._canonical(key)
-        return None if cell is None else cell.get(user_key)
+        value = None if cell is None else cell.get(user_key)
+        # A Row, where iterator() and values() give plain tuples: as in Spark.
+        return None if value is None else tuple.__new__(self._row_type, value)
 
     def containsKey(self, key: Any) -> bool:
         cell = self._cursor.record[self._slot]

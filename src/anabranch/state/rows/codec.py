@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
+from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -24,11 +24,25 @@ _WIDE = Context(prec=76)
 _NAN = "NaN"
 
 
+def length_mismatch(required: int, provided: int) -> PySparkRuntimeError:
+    """Spark's error for a tuple that is too short or too long for its schema."""
+    error = PySparkRuntimeError(
+        "Input row doesn't have expected number of values required by the schema. "
+        f"{required} fields are required while {provided} values are provided."
+    )
+    error._errorClass = "STRUCT_ARRAY_LENGTH_MISMATCH"
+    return error
+
+
 def mismatch(value: Any, spark_type: T.DataType) -> PySparkTypeError:
     """The error for a value that its column cannot hold (Spark would store null without a word)."""
     return PySparkTypeError(
-        f"[CANNOT_ACCEPT_OBJECT_IN_TYPE] `{spark_type.simpleString()}` can not accept object "
-        f"`{value!r}` in type `{type(value).__name__}`. Give the state a value of its type."
+        errorClass="FIELD_DATA_TYPE_UNACCEPTABLE",
+        messageParameters={
+            "data_type": spark_type.simpleString(),
+            "obj": repr(value),
+            "obj_type": type(value).__name__,
+        },
     )
 
 
@@ -105,7 +119,7 @@ class StringCodec(Codec):
             return str(value)
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, int):
+        if isinstance(value, (int, float)):
             return str(value)
         raise mismatch(value, self.spark_type)
 

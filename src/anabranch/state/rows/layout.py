@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
 from pyspark.sql.types import Row, StructType
 
 from anabranch.model.keyspace import HASH, OP, KeySpace
-from anabranch.state.rows.codec import mismatch
+from anabranch.state.rows.codec import length_mismatch
 from anabranch.state.rows.nested import codec_of, make_row
 
 TIMERS = "$timers"
@@ -57,10 +56,7 @@ class TupleCodec:
         """What `get` returns after `value` was stored; the way for all but the types in `exact`."""
         items = tuple(map(_unboxed, value))
         if len(items) != len(self._codecs):
-            raise PySparkTypeError(
-                "Input row doesn't have expected number of values required by the schema. "
-                f"{len(self._codecs)} fields are required while {len(items)} values are provided."
-            )
+            raise length_mismatch(len(self._codecs), len(items))
         if type(value) is tuple and all(
             item is None or type(item) in codec.identity
             for codec, item in zip(self._codecs, value, strict=True)
@@ -159,7 +155,7 @@ class KeyCodec:
         """Canonical form of a key that user code gives as a tuple (a map state's key)."""
         items = tuple(map(_unboxed, value))
         if len(items) != len(self.columns):
-            raise mismatch(value, self.schema)
+            raise length_mismatch(len(self.columns), len(items))
         forms = [
             None if item is None else codec.canonical(codec.normalise(item))
             for codec, item in zip(self.columns, items, strict=True)

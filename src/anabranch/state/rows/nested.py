@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.errors import PySparkTypeError
 from pyspark.sql import types as T
 from pyspark.sql.types import Row
 
 from anabranch.state.rows import codec as scalar
-from anabranch.state.rows.codec import Codec, mismatch, nullable
+from anabranch.state.rows.codec import Codec, length_mismatch, mismatch, nullable
 
 
 def make_row(names: list[str], values: Sequence[Any]) -> Row:
@@ -40,10 +39,7 @@ class StructCodec(Codec):
         else:
             raise mismatch(value, self.spark_type)
         if len(values) != len(self._fields):
-            raise PySparkTypeError(
-                "Input row doesn't have expected number of values required by the schema. "
-                f"{len(self._fields)} fields are required while {len(values)} values are provided."
-            )
+            raise length_mismatch(len(self._fields), len(values))
         return make_row(
             self._names,
             [
