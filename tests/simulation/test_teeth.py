@@ -195,6 +195,87 @@ def incomplete_batches_pass(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(coordinator, "_begin_error", lambda operator, event: None)
 
 
+# --- bugs that the simulation has found: each comes back and must be found again ----------------
+
+
+def end_mark_after_a_refusal_is_a_bug(patch: pytest.MonkeyPatch) -> None:
+    """The end mark of a transaction that was replaced meanwhile raises."""
+    handle = WorkerMachine.handle
+
+    def strict(self: WorkerMachine, event: data.Event) -> list[data.Effect]:
+        if isinstance(event, data.RowsComplete):
+            self._expect(event)
+        return handle(self, event)
+
+    patch.setattr(WorkerMachine, "handle", strict)
+
+
+def straggler_takes_the_epoch_back(patch: pytest.MonkeyPatch) -> None:
+    """A late task of the committed batch wipes out the progress of the one that runs."""
+    begin_error = coordinator._begin_error
+
+    def lenient(operator: Any, event: Any) -> AnabranchError | None:
+        is_late = operator.current is not None and event.epoch < operator.current.epoch
+        if is_late and event.epoch == operator.committed:
+            return None
+        return begin_error(operator, event)
+
+    patch.setattr(coordinator, "_begin_error", lenient)
+
+
+def other_lanes_wipe_out_progress(patch: pytest.MonkeyPatch) -> None:
+    """A late task of an execution with other lanes restarts the epoch."""
+    began = CoordinatorMachine._lane_began
+
+    def reset(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
+        operator = self.operators[event.operator]
+        current = operator.current
+        if current is not None and current.lanes != event.lanes:
+            operator.executions.clear()
+        return began(self, event)
+
+    patch.setattr(CoordinatorMachine, "_lane_began", reset)
+
+
+def next_batch_begins_during_a_rewrite(patch: pytest.MonkeyPatch) -> None:
+    """The next epoch does not wait for the end of a write."""
+    began = CoordinatorMachine._lane_began
+
+    def impatient(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
+        operator = self.operators[event.operator]
+        writing, operator.writing = operator.writing, None
+        effects = began(self, event)
+        operator.writing = writing
+        return effects
+
+    patch.setattr(CoordinatorMachine, "_lane_began", impatient)
+
+
+def registration_forgets_a_write(patch: pytest.MonkeyPatch) -> None:
+    """An operator defined anew knows nothing of the write that is under way."""
+    registered = CoordinatorMachine._operator_registered
+
+    def forget(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
+        effects = registered(self, event)
+        self.operators[event.operator].writing = None
+        return effects
+
+    patch.setattr(CoordinatorMachine, "_operator_registered", forget)
+
+
+def first_batch_may_be_lost(patch: pytest.MonkeyPatch) -> None:
+    """As long as nothing is committed, any batch may begin."""
+    begin_error = coordinator._begin_error
+
+    def lenient(operator: Any, event: Any) -> AnabranchError | None:
+        current = operator.current
+        if operator.committed is None and current is not None and not current.missing():
+            return None
+        return begin_error(operator, event)
+
+    patch.setattr(coordinator, "_begin_error", lenient)
+
+
 MUTATIONS: list[Patch] = [
     no_cache_for_retries,
     wrong_base_is_loaded,
@@ -211,6 +292,12 @@ MUTATIONS: list[Patch] = [
     grants_at_workers_that_start,
     failed_manifest_is_confirmed,
     incomplete_batches_pass,
+    end_mark_after_a_refusal_is_a_bug,
+    straggler_takes_the_epoch_back,
+    other_lanes_wipe_out_progress,
+    next_batch_begins_during_a_rewrite,
+    registration_forgets_a_write,
+    first_batch_may_be_lost,
 ]
 
 

@@ -153,6 +153,12 @@ def skip_lanes(cluster: Cluster) -> None:
     cluster.driver.skips_lanes = True
 
 
+def swallow_error(cluster: Cluster) -> None:
+    """foreachBatch catches the error of a write to the store and goes on."""
+    cluster.driver.swallows_errors = True
+    fail_writes(cluster)
+
+
 def fail_writes(cluster: Cluster) -> None:
     """The store refuses writes for a while, or its replies are lost."""
     cluster.faults.write_failures = 1 + int(cluster.rng.random() * 3)
@@ -198,6 +204,7 @@ FAULTS: dict[Callable[[Cluster], None], int] = {
     crash_before_commit: 2,
     run_batch_twice: 2,
     skip_lanes: 1,
+    swallow_error: 1,
     fail_writes: 3,
     fail_loads: 2,
     fail_user_code: 2,
