@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import agg, errors
-    from anabranch.processor.columnar import ColumnarProcessor
+    from anabranch.processor.columnar.api import ColumnarProcessor
     from anabranch.service import StateService
 
 __all__ = ["ColumnarProcessor", "StateService", "agg", "errors"]
 
-_HOMES = {"ColumnarProcessor": "anabranch.processor.columnar", "StateService": "anabranch.service"}
+_HOMES = {
+    "ColumnarProcessor": "anabranch.processor.columnar.api",
+    "StateService": "anabranch.service",
+}
 
 
 def __getattr__(name: str) -> Any:
