@@ -40,6 +40,8 @@ class GroupTable:
         self._size = 0
         self._free: Slots = np.empty(0, np.int32)
         self._freed: list[Slots] = []
+        self._allocated: list[Slots] = []
+        self._discarded: list[Slots] = []
         self._before = self.index
         self._overwritten: list[tuple[Slots, npt.NDArray[np.void]]] = []
 
@@ -49,9 +51,7 @@ class GroupTable:
         """Start a transaction: freed slots can be used again."""
         self._before = self.index
         self._overwritten.clear()
-        if self._freed:
-            self._free = np.concatenate((self._free, *self._freed))
-            self._freed.clear()
+        self._give_back(self._freed)
         if self._size > 64 and len(self.index) * 4 < self._size:
             self._rebuild()
         else:
@@ -63,12 +63,19 @@ class GroupTable:
             self._raw[slots] = raw
         if self._overwritten or self.index is not self._before:
             self.index = self._before
-            unused = np.ones(self._size, bool)
-            unused[self.index.entries()[1]] = False
-            self._free = np.flatnonzero(unused).astype(np.int32)
+            self._give_back(self._allocated)
             self.expiry_floor = UNKNOWN
         self._overwritten.clear()
-        self._freed.clear()
+
+    def _give_back(self, slots: list[Slots]) -> None:
+        """A transaction is over or undone: these slots are free, and those of discarded bins."""
+        done = [*slots, *self._discarded]
+        if done:
+            # A slot may have been written and discarded in one transaction.
+            unique = np.unique(np.concatenate(done)) if self._discarded else np.concatenate(done)
+            self._free = np.concatenate((self._free, unique))
+        for kept in (self._freed, self._allocated, self._discarded):
+            kept.clear()
 
     # Records
 
@@ -79,6 +86,7 @@ class GroupTable:
     def insert(self, hashes: Int64s, raw: npt.NDArray[np.void], repeats: bool) -> None:
         """Add entries (sorted by hash) whose keys are not here."""
         slots = self._allocate(len(hashes))
+        self._allocated.append(slots)
         self._raw[slots] = raw
         self.index = self.index.add(hashes, slots, repeats)
 
@@ -173,9 +181,7 @@ class GroupTable:
                 HashIndex().add(hashes[~drop], slots[~drop], index.repeats) if drop.any() else index
             )
         self.index, self._before = kept[0], kept[-1]
-        # Another transaction may have freed some of these slots already.
-        new = np.setdiff1d(np.concatenate(gone), np.concatenate([self._free, *self._freed]))
-        self._freed.append(new.astype(np.int32))
+        self._discarded.extend(gone)
         if not len(self.index) and same:
             self._reset()
 
@@ -222,7 +228,8 @@ class GroupTable:
         self._raw = np.empty(0, self.layout.raw)
         self._size = 0
         self._free = np.empty(0, np.int32)
-        self._freed.clear()
+        for slots in (self._freed, self._allocated, self._discarded):
+            slots.clear()
         self._overwritten.clear()
         self.expiry_floor = NEVER
         for arena in self.arenas:
