@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import agg, errors
-    from anabranch.processor.columnar.api import ColumnarProcessor
+    from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
     from anabranch.service import StateService
 
-__all__ = ["ColumnarProcessor", "StateService", "agg", "errors"]
+__all__ = ["ColumnarProcessor", "KeyedBatch", "StateService", "Update", "agg", "errors"]
 
+_COLUMNAR = "anabranch.processor.columnar.api"
 _HOMES = {
-    "ColumnarProcessor": "anabranch.processor.columnar.api",
+    "ColumnarProcessor": _COLUMNAR,
+    "KeyedBatch": _COLUMNAR,
     "StateService": "anabranch.service",
+    "Update": _COLUMNAR,
 }
 
 

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidArgument
+from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.spark.plan import OperatorPlan
 
 Attach = Callable[[OperatorPlan, str], DataFrame]
@@ -79,6 +80,26 @@ class GroupedStream:
         plan = plan_aggregate(self._df, self._keys, self._window, aggregates, outputMode)
         return self._attach(plan, name)
 
+    def process(
+        self,
+        processor: ColumnarProcessor,
+        outputStructType: StructType | str,
+        *,
+        name: str,
+        event_time: str | None = None,
+    ) -> DataFrame:
+        """A columnar operator of your own (see `anabranch.ColumnarProcessor`).
+
+        With `event_time` (a column with a watermark), rows at or before the watermark are dropped.
+        """
+        from anabranch.spark.columnar import plan_columnar
+
+        self._no_window("process")
+        plan = plan_columnar(
+            self._df, self._keys, processor, outputStructType, event_time=event_time
+        )
+        return self._attach(plan, name)
+
     def _transform(
         self,
         processor: StatefulProcessor,
@@ -92,11 +113,7 @@ class GroupedStream:
     ) -> DataFrame:
         from anabranch.spark.stateful import plan_transform_with_state
 
-        if self._window is not None:
-            raise InvalidArgument(
-                "Windows are for aggregate(). In transformWithState, use timers, or group by "
-                "F.window(...) as a key column."
-            )
+        self._no_window("transformWithState")
         plan = plan_transform_with_state(
             self._df,
             self._keys,
@@ -109,3 +126,10 @@ class GroupedStream:
             use_pandas,
         )
         return self._attach(plan, name or type(processor).__name__)
+
+    def _no_window(self, method: str) -> None:
+        if self._window is not None:
+            raise InvalidArgument(
+                f"window= is for aggregate(). In {method}(), use timers or expiry, or group by "
+                "F.window(...) as a key column."
+            )

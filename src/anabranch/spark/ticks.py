@@ -7,6 +7,7 @@ another batch.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,18 +19,15 @@ from anabranch.transport.client import Peer
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # PySpark before 4.2
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for PySpark's mark."""
+except ImportError:  # PySpark 4.1
+    SupportsTriggerAvailableNow = None  # type: ignore[assignment,misc]
 
 
-class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TickReader(DataSourceStreamReader):
     """Offsets that count ticks; no partitions, no rows."""
 
     def __init__(self, config: LaneConfig) -> None:
         self._config = config
-        self._ticks: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first tick."""
@@ -37,9 +35,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """One more than `start` if a batch should run without rows."""
-        peer = Peer(self._config.coordinator, self._config.token, "The state service")
-        due = peer.call("tick", {"operator": self._config.operator})["tick"]
-        return {"tick": start["tick"] + 1} if due else start
+        return {"tick": start["tick"] + 1} if self._is_due() else start
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ticks follow from rows that were there at the start, so they end by themselves."""
@@ -51,6 +47,35 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Any:
         """Never called: there are no partitions."""
         return iter([])
+
+    def _is_due(self) -> bool:
+        peer = Peer(self._config.coordinator, self._config.token, "The state service")
+        return bool(peer.call("tick", {"operator": self._config.operator})["tick"])
+
+
+class OldTickReader(TickReader):
+    """For PySpark 4.1, whose sources are not told where to start: ticks are points in time.
+
+    A restarted query may run one batch without rows more than on newer versions.
+    """
+
+    def __init__(self, config: LaneConfig) -> None:
+        super().__init__(config)
+        self._tick = 0
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        """Another offset if a batch should run without rows."""
+        if self._is_due():
+            self._tick = max(self._tick + 1, time.time_ns() // 1_000_000)
+        return {"tick": self._tick}
+
+
+def tick_reader(config: LaneConfig) -> TickReader:
+    """The reader for the PySpark that is installed."""
+    if SupportsTriggerAvailableNow is None:
+        return OldTickReader(config)
+    SupportsTriggerAvailableNow.register(TickReader)
+    return TickReader(config)
 
 
 def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
@@ -66,7 +91,7 @@ def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
             return "anabranch_ticks"
 
         def streamReader(self, schema: Any) -> TickReader:
-            return TickReader(config)
+            return tick_reader(config)
 
     session = plan.input.sparkSession
     session.dataSource.register(Ticks)

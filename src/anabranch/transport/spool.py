@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Iterator
-from typing import IO
 
 import pyarrow as pa
 
@@ -63,12 +62,12 @@ class _SpillFile:
     """Batches of one schema in an unnamed file."""
 
     def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="anabranch-")  # noqa: SIM115
-        with pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batches[0].schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        self._file.flush()
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        with tempfile.TemporaryFile(prefix="anabranch-") as file:
+            with pa.ipc.new_stream(pa.PythonFile(file, "w"), batches[0].schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(pa.py_buffer(self._map))

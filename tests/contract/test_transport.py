@@ -1,0 +1,142 @@
+"""Calls between processes: the token, control messages, streams, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from anabranch.errors import AnabranchError, CorruptState, ServiceUnavailable
+from anabranch.transport.client import Peer
+from anabranch.transport.server import ConnectionLost, Server
+from anabranch.transport.wire import Message, decode
+
+SCHEMA = pa.schema([("v", pa.int64())])
+
+
+@dataclass
+class Sum:
+    rows: list[int]
+    schema: pa.Schema = SCHEMA
+
+    @property
+    def report(self) -> Message:
+        return {"rows": len(self.rows)}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": [sum(self.rows)]})
+
+
+class Echo:
+    def __init__(self) -> None:
+        self.lost = 0
+        self.calls = 0
+
+    def action(self, name: str, body: bytes) -> Message:
+        self.calls += 1
+        if name == "fail":
+            raise CorruptState("file x is damaged")
+        if name == "bug":
+            raise KeyError("oops")
+        return {"name": name, **decode(body)}
+
+    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Sum:
+        self.calls += 1
+        if header.get("refuse"):
+            raise CorruptState("not you")
+        try:
+            return Sum([v for batch in rows for v in batch.column("v").to_pylist()])
+        except ConnectionLost:
+            self.lost += 1
+            raise
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def server(echo: Echo) -> Iterator[Server]:
+    server = Server("127.0.0.1", "secret", echo)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def peer(server: Server) -> Peer:
+    return Peer(server.address, "secret", "The peer")
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"v": pa.array(values, pa.int64())})
+
+
+def send_nothing(peer: Peer, header: Message) -> None:
+    exchange = peer.exchange(header)
+    exchange.done_writing(SCHEMA)
+    exchange.read()
+
+
+def test_call_and_exchange(peer: Peer) -> None:
+    assert peer.call("hello", {"a": 1}) == {"name": "hello", "a": 1}
+    exchange = peer.exchange({})
+    exchange.write(batch(1, 2))
+    exchange.write(batch(3))
+    exchange.done_writing(SCHEMA)
+    received = [exchange.read() for _ in range(3)]
+    assert received[0] == (None, {"rows": 3})
+    assert received[1] is not None
+    assert received[1][0].to_pydict() == {"v": [6]}
+    assert received[2] is None
+
+
+def test_exchange_without_rows(peer: Peer) -> None:
+    exchange = peer.exchange({})
+    exchange.done_writing(pa.schema([]))
+    assert exchange.read() == (None, {"rows": 0})
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "secret ", "Secret"])
+def test_nothing_is_looked_at_without_the_token(server: Server, echo: Echo, token: str) -> None:
+    stranger = Peer(server.address, token, "The peer")
+    with pytest.raises(ServiceUnavailable, match="token"):
+        stranger.call("hello", {})
+    with pytest.raises(ServiceUnavailable, match="token"):
+        send_nothing(stranger, {})
+    with flight.FlightClient(f"grpc://{server.address}") as bare:
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(bare.do_action("hello"))
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(bare.list_flights())
+    assert echo.calls == 0
+
+
+def test_errors_keep_their_kind(peer: Peer) -> None:
+    with pytest.raises(CorruptState, match="file x is damaged"):
+        peer.call("fail", {})
+    with pytest.raises(CorruptState, match="not you"):
+        send_nothing(peer, {"refuse": True})
+    with pytest.raises(AnabranchError, match="KeyError"):
+        peer.call("bug", {})
+
+
+def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -> None:
+    exchange = peer.exchange({})
+    exchange.write(batch(1))
+    exchange.close()
+    peer.call("hello", {})
+    for _ in range(200):
+        if echo.lost:
+            break
+        peer.call("hello", {})
+    assert echo.lost == 1
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(ServiceUnavailable, match="The peer cannot be reached"):
+        Peer("127.0.0.1:9", "secret", "The peer").call("hello", {})
