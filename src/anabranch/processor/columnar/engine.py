@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.keyspace import DELETE, GROUP, HASH, UPSERT, Int64s, KeySpace
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk, Transaction
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.keyed import KeyedEntries
@@ -77,8 +77,7 @@ class ColumnarEngine:
         tables = cast("Mapping[int, GroupTable]", states)
         stats = OperatorStats()
         for chunk in tx.chunks():
-            rows = self._without_late(chunk, tx.times, stats)
-            for piece in self._pieces(rows):
+            for piece in self._pieces(chunk.rows):
                 self._rows(tx, tables, piece, stats)
         if self._layout.expiry is not None:
             self._expire(tx, tables, stats)
@@ -89,13 +88,60 @@ class ColumnarEngine:
 
     # Rows
 
-    def _without_late(self, chunk: RowChunk, times: BatchTimes, stats: OperatorStats) -> pa.Table:
-        """The chunk's rows as the definition types them, without those that are too late."""
-        rows = chunk.rows
+    def _pieces(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Rows cut between keys into tables of bounded size; only a hot key makes a larger one."""
+        limit, size = self._piece_rows_max, rows.num_rows
+        if size <= limit:
+            if size:
+                yield rows
+            return
+        hashes = flat(rows.column(HASH)).to_numpy()
+        ordered = np.sort(hashes)
+        start = 0
+        while start < size:
+            end = min(start + limit, size)
+            if end < size:
+                end = int(np.searchsorted(ordered, ordered[end]))
+                if end <= start:
+                    end = int(np.searchsorted(ordered, ordered[start], side="right"))
+            wanted = (hashes >= ordered[start]) & (hashes <= ordered[end - 1])
+            # Slice by slice: the whole column may be too long for one array.
+            slices = range(0, size, limit)
+            parts = [
+                rows.slice(i, limit).take(np.flatnonzero(wanted[i : i + limit])) for i in slices
+            ]
+            yield pa.concat_tables(parts)
+            start = end
+
+    def _rows(
+        self,
+        tx: Transaction,
+        tables: Mapping[int, GroupTable],
+        piece: pa.Table,
+        stats: OperatorStats,
+    ) -> None:
+        combined = piece.num_rows > self._piece_rows_max and (
+            self._processor.combined_schema is not None
+        )
+        if combined:
+            rows = self._combine(piece, tx.times, stats)
+        else:
+            rows = self._timely(piece, tx.times, stats)
+        if not rows.num_rows:
+            return
+        segments, hashes, keys = self._group(rows)
+        groups, bounds, present = self._split(hashes)
+        chosen = [tables[int(group)] for group in present]
+        entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
+        batch = self._batch(entries, rows, segments, tx.times, combined)
+        update = _guarded(self._processor.process, batch)
+        self._finish(tx, entries, groups, update, stats)
+
+    def _timely(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
+        """Rows as the definition types them, each column one array, without those that are late."""
         schema = self._definition.input_schema
-        hashes = flat(rows.column(HASH))
-        arrays = columns_of(rows, schema)
-        rows = pa.Table.from_arrays([hashes, *arrays], names=[HASH, *schema.names])
+        arrays = [flat(rows.column(HASH)), *columns_of(rows, schema)]
+        rows = pa.Table.from_arrays(arrays, names=[HASH, *schema.names])
         if self._definition.late is None:
             return rows
         values, valid = to_numpy(flat(rows.column(self._definition.late)))
@@ -106,44 +152,6 @@ class ColumnarEngine:
         stats.rows_dropped_late += dropped
         return rows.take(np.flatnonzero(~late)) if dropped else rows
 
-    def _pieces(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Rows cut between keys into tables of bounded size; only a hot key makes a larger one."""
-        limit = self._piece_rows_max
-        if rows.num_rows <= limit:
-            if rows.num_rows:
-                yield rows
-            return
-        hashes = flat(rows.column(HASH)).to_numpy()
-        order = np.argsort(hashes, kind="stable")
-        ordered = hashes[order]
-        start = 0
-        while start < len(order):
-            end = min(start + limit, len(order))
-            if end < len(order):
-                end = int(np.searchsorted(ordered, ordered[end]))
-                if end <= start:
-                    end = int(np.searchsorted(ordered, ordered[start], side="right"))
-            yield rows.take(order[start:end])
-            start = end
-
-    def _rows(
-        self,
-        tx: Transaction,
-        tables: Mapping[int, GroupTable],
-        rows: pa.Table,
-        stats: OperatorStats,
-    ) -> None:
-        combined = False
-        if rows.num_rows > self._piece_rows_max and self._processor.combined_schema is not None:
-            rows, combined = self._combine(rows, tx.times), True
-        segments, hashes, keys = self._group(rows)
-        groups, bounds, present = self._split(hashes)
-        chosen = [tables[int(group)] for group in present]
-        entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
-        batch = self._batch(entries, rows, segments, tx.times, combined)
-        update = _guarded(self._processor.process, batch)
-        self._finish(tx, entries, groups, update, stats)
-
     def _group(self, rows: pa.Table) -> tuple[Segments, Int64s, list[Any]]:
         hashes = flat(rows.column(HASH)).to_numpy()
         keys = [normalise(flat(rows.column(f.name))) for f in self._definition.key_schema]
@@ -151,11 +159,11 @@ class ColumnarEngine:
         first = segments.order[segments.starts]
         return segments, key_hashes, [key.take(first) for key in keys]
 
-    def _combine(self, rows: pa.Table, times: BatchTimes) -> pa.Table:
-        """The rows of a hot key shrunk piece by piece."""
+    def _combine(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
+        """The rows of a hot key shrunk slice by slice."""
         done = []
         for start in range(0, rows.num_rows, self._piece_rows_max):
-            piece = rows.slice(start, self._piece_rows_max)
+            piece = self._timely(rows.slice(start, self._piece_rows_max), times, stats)
             segments, hashes, keys = self._group(piece)
             count = segments.num_keys
             batch = KeyedBatch(
