@@ -75,7 +75,6 @@ class StateService:
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
         self._clock = SparkClock()
-        self._names: set[str] = set()
         self._enabled: Any = None
         _use_same_python(spark)
         self._store = StateStore(location, fsync=fsync).open()
@@ -127,14 +126,14 @@ class StateService:
 
     def _attach(self, plan: OperatorPlan, name: str) -> DataFrame:
         self._check_running()
-        if name in self._names:
+        query_id = self._coordinator.query_of(name)
+        if query_id is not None and self._clock.is_running(name, query_id):
             raise InvalidArgument(
-                f"This service already has an operator named '{name}'. Give each operator a name "
-                "of its own: its state is kept under it."
+                f"Operator '{name}' is used by the running query {query_id}. Stop that query to "
+                "define the operator again, or give this one a name of its own: its state is kept "
+                "under it."
             )
-        result = attach(self._coordinator, self._store.blobs, self._clock, plan, name, self._lanes)
-        self._names.add(name)
-        return result
+        return attach(self._coordinator, self._store.blobs, self._clock, plan, name, self._lanes)
 
     # -- operation --
 

@@ -90,8 +90,7 @@ def test_call_and_exchange(peer: Peer) -> None:
     exchange.done_writing(SCHEMA)
     received = [exchange.read() for _ in range(3)]
     assert received[0] == (None, {"rows": 3})
-    assert received[1] is not None
-    assert received[1][0].to_pydict() == {"v": [6]}
+    assert received[1] == (batch(6), None)
     assert received[2] is None
 
 

@@ -63,13 +63,18 @@ class Cluster:
         self.register(definition or counting.Counting())
 
     def register(self, definition: Any, name: str = "counts") -> None:
-        self.coordinator.register(name, definition, [])
+        self._definition_id = self.coordinator.register(name, definition, [])
 
     def run_lane(
         self, epoch: int, lane: int, lanes: int, batch: pa.RecordBatch, query: str = QUERY
     ) -> list[dict[str, Any]]:
         config = LaneConfig(
-            self.coordinator.address, self.coordinator.token, "counts", KEYSPACE, lanes
+            self.coordinator.address,
+            self.coordinator.token,
+            "counts",
+            self._definition_id,
+            KEYSPACE,
+            lanes,
         )
         task = Task(query, epoch, lane, next(self._attempts))
         groups = KEYSPACE.group_of(batch.column(HASH).to_numpy())

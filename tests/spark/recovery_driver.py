@@ -30,7 +30,7 @@ class Seen(StatefulProcessor):
         self._values = handle.getListState("values", "v long")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        count = self._count.get()[0] if self._count.exists() else 0
+        count = self._counted()
         latest = 0
         for row in sorted(rows, key=lambda r: r.v):
             count += 1
@@ -47,7 +47,11 @@ class Seen(StatefulProcessor):
     ) -> Iterator[Row]:
         seen = self._seen()
         self._values.clear()
-        yield Row(k=key[0], n=self._count.get()[0], seen=seen, what="quiet")
+        yield Row(k=key[0], n=self._counted(), seen=seen, what="quiet")
+
+    def _counted(self) -> int:
+        state = self._count.get()
+        return state[0] if state else 0
 
     def _seen(self) -> str:
         return ",".join(str(v) for (v,) in self._values.get())
@@ -80,7 +84,9 @@ def main() -> None:
             n=agg.count(), total=agg.sum("v"), name="windows", outputMode="append"
         )
         run(seen, folder, "seen")
-        run(windows.select(F.col("window.start").cast("long").alias("t"), "n", "total"), folder, "w")
+        run(
+            windows.select(F.col("window.start").cast("long").alias("t"), "n", "total"), folder, "w"
+        )
     result = {
         name: [tuple(row) for row in spark.read.parquet(str(folder / name)).collect()]
         for name in ("seen", "w")

@@ -19,8 +19,8 @@ class Counter(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         """Add the rows of this batch."""
-        count = self._count.get()[0] if self._count.exists() else 0
-        count += sum(1 for _ in rows)
+        state = self._count.get()
+        count = (state[0] if state else 0) + sum(1 for _ in rows)
         self._count.update((count,))
         yield Row(k=key[0], c=count)
 

@@ -67,6 +67,7 @@ class Operator:
     definition: OperatorDefinition
     pickled: bytes
     initial: list[str]
+    definition_id: int
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
     times: tuple[int, BatchTimes] | None = None
@@ -95,6 +96,7 @@ class Coordinator:
         self._operators: dict[str, Operator] = {}
         self._requests: dict[int, Future[Message]] = {}
         self._request_ids = itertools.count(1)
+        self._definition_ids = itertools.count(1)
         self._stopped = False
         names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
         self._machine, effects = protocol.CoordinatorMachine.create(
@@ -119,8 +121,12 @@ class Coordinator:
 
     # -- for the service --
 
-    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> None:
-        """Make an operator known to the protocol and to all workers."""
+    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> int:
+        """Make an operator known to the protocol and to all workers.
+
+        Returns the number of this definition: lanes of an earlier one of the same name are refused.
+        """
+        definition_id = next(self._definition_ids)
         pickled = encode({"operator": name}) + b"\n" + cloudpickle.dumps(definition)
         with self._store_lock:
             record = self._store.open_operator(name, definition.description, self.keyspace)
@@ -128,18 +134,20 @@ class Coordinator:
         committed = epochs.pop() if epochs else None
         before = epochs.pop() if epochs else None
         with self._lock:
-            self._operators[name] = Operator(name, definition, pickled, initial)
+            self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
             self._dispatch(protocol.OperatorRegistered(name, record.query_id, committed, before))
         for worker, peer in self._pool.peers().items():
             try:
                 peer.send("install", pickled)
             except ServiceUnavailable as error:  # its replacement gets the operator when it starts
                 _log.info("Worker %s went away while it was prepared: %s", worker, error)
+        return definition_id
 
-    def committed(self, name: str) -> int | None:
-        """Last committed epoch of an operator."""
+    def query_of(self, name: str) -> str | None:
+        """The query that an operator of this run belongs to, once it is known."""
         with self._lock:
-            return self._machine.operators[name].committed
+            view = self._machine.operators.get(name)
+            return view.query_id if view is not None else None
 
     def status(self) -> dict[str, Any]:
         """Plain values about workers and operators."""
@@ -217,6 +225,11 @@ class Coordinator:
         if name not in self._operators:
             raise ServiceUnavailable(f"Operator '{name}' is not registered in this service.")
         operator, epoch = self._operators[name], message["epoch"]
+        if operator.definition_id != message["definition"]:
+            raise InvalidArgument(
+                f"Operator '{name}' was defined again after this query was built. Start a query "
+                "from the newest DataFrame, and give operators of one query names of their own."
+            )
         grant = self._request(
             lambda request: protocol.LaneBegan(
                 request,
@@ -260,9 +273,7 @@ class Coordinator:
         )
 
     def _tick(self, name: str) -> bool:
-        with self._lock:
-            view = self._machine.operators.get(name)
-            query_id = view.query_id if view is not None else None
+        query_id = self.query_of(name)
         return query_id is not None and self._clock.wants_batch(name, query_id)
 
     def _request(self, make_event: Callable[[int], protocol.Event]) -> Message:

@@ -26,7 +26,7 @@ class Registry(Protocol):
     token: str
     keyspace: KeySpace
 
-    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> None:
+    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> int:
         """Make the operator known to the workers; raises if its stored state does not fit."""
 
 
@@ -46,8 +46,10 @@ def attach(
         )
     clock.watch(name, plan.input.sparkSession, plan.time_mode)
     initial = _save_initial_state(blobs, plan, name)
-    coordinator.register(name, plan.definition, initial)
-    config = LaneConfig(coordinator.address, coordinator.token, name, coordinator.keyspace, lanes)
+    definition_id = coordinator.register(name, plan.definition, initial)
+    config = LaneConfig(
+        coordinator.address, coordinator.token, name, definition_id, coordinator.keyspace, lanes
+    )
     rows = with_ticks(plan, config)
     group = F.pmod(F.col(HASH), F.lit(coordinator.keyspace.groups))
     lane = F.pmod(group, F.lit(lanes)).cast("int")

@@ -51,6 +51,10 @@ class SparkClock:
         watermark = int(execution.watermarkTracker().currentWatermark())
         return watermark > int(last.offsetSeqMetadata().batchWatermarkMs())
 
+    def is_running(self, operator: str, query_id: str) -> bool:
+        """Whether a query is active."""
+        return self._execution(operator, query_id) is not None
+
     def _execution(self, operator: str, query_id: str) -> Any:
         query = self._sessions[operator]._jsparkSession.streams().get(query_id)
         if query is None:

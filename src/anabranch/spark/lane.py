@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ class LaneConfig:
     coordinator: str
     token: str
     operator: str
+    definition: int
     keyspace: KeySpace
     lanes: int
 
@@ -86,7 +88,7 @@ class LaneRun:
         self._outputs = Spool()
         self._reports: list[Message] = []
         groups = config.keyspace.groups
-        self._missing = set(lane_groups(self._task.lane, config.lanes, groups))
+        self._missing: set[int] = set(lane_groups(self._task.lane, config.lanes, groups))
         """Key groups whose outputs have not arrived."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,6 +116,7 @@ class LaneRun:
         task = self._task
         message = {
             "operator": self._config.operator,
+            "definition": self._config.definition,
             "query_id": task.query_id,
             "epoch": task.epoch,
             "lane": task.lane,
@@ -144,15 +147,16 @@ class LaneRun:
         exchanges: dict[int, Exchange] = {}
         try:
             for index, owner in enumerate(owners.members):
-                self._guard(exchanges, index, lambda o=owner: self._open(grant, o))
+                self._guard(exchanges, index, partial(self._open, grant, owner))
             for batch in batches:
                 for index, part in owners.divide(batch):
                     if index in exchanges:
-                        self._guard(exchanges, index, lambda e=exchanges[index], p=part: e.write(p))
+                        self._guard(exchanges, index, partial(exchanges[index].write, part))
             for index, exchange in list(exchanges.items()):
-                self._guard(exchanges, index, lambda e=exchange: e.done_writing(self._row_schema))
+                end = partial(exchange.done_writing, self._row_schema)
+                self._guard(exchanges, index, end)
             for index, exchange in list(exchanges.items()):
-                self._guard(exchanges, index, lambda e=exchange: self._receive(e))
+                self._guard(exchanges, index, partial(self._receive, exchange))
         finally:
             for exchange in exchanges.values():
                 exchange.close()
