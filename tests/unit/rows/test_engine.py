@@ -309,3 +309,60 @@ def test_output_has_the_key_group_first() -> None:
     (table,) = worker.transaction.outputs
     assert table.schema.field(0).type == pa.int32()
     assert len(set(table.column(0).to_pylist())) > 1
+
+
+def test_frames_look_as_in_spark() -> None:
+    import datetime
+
+    import pandas as pd
+    from pyspark.sql import types as T
+
+    seen: list[Any] = []
+
+    class Looking(Scripted):
+        def init(self, handle: Any) -> None:
+            pass
+
+    schema = T.StructType(
+        [
+            T.StructField("k", T.IntegerType()),
+            T.StructField("at", T.TimestampType()),
+            T.StructField("small", T.ShortType()),
+            T.StructField("flag", T.BooleanType()),
+            T.StructField("items", T.ArrayType(T.IntegerType())),
+        ]
+    )
+    definition = define(Looking(lambda *_: None), schema, ["k", "at"], KC, use_pandas=True)
+    worker = Service(definition).with_types(schema)
+    worker.engine._processor.handleInputRows = (  # type: ignore[attr-defined]
+        lambda key, rows, _: seen.append((key, *rows))
+    )
+    at = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    worker.batch([(1, at, 4, True, [1, None]), (1, at, 4, False, None), (2, at, None, None, [])])
+    assert sorted(key for key, _ in seen) == [(k, pd.Timestamp("2020-01-01")) for k in (1, 2)]
+    frames = {key[0]: frame for key, frame in seen}
+    assert list(frames[1].columns) == schema.names
+    assert list(frames[1].index) == [0, 1]
+    kinds = ["int64", "datetime64[ns]", "float64", "bool", "object"]
+    assert list(map(str, frames[1].dtypes)) == kinds
+    assert list(map(str, frames[2].dtypes)) == [*kinds[:3], "object", "object"]
+    assert frames[1]["items"][0].tolist() == [1, None]
+
+
+def test_frames_that_do_not_fit() -> None:
+    import pandas as pd
+
+    for given, message in [
+        (pd.DataFrame({"k": [1]}), "without the column"),
+        (pd.DataFrame([[1]]), "1 columns"),
+        (pd.DataFrame({"k": ["x"], "c": [1]}), "column 'k'"),
+        (Row(k=1, c=1), "pandas.DataFrame"),
+    ]:
+        definition = define(Scripted(lambda *_, g=given: [g]), KV, ["k"], KC, use_pandas=True)
+        with pytest.raises((ProcessorError, ValueError), match=message):
+            Service(definition).with_types(KV).batch([(1, 1)])
+    frames = [pd.DataFrame(), pd.DataFrame([[5, 6], [7, 8]]), pd.DataFrame({"c": [1], "k": [None]})]
+    definition = define(Scripted(lambda *_: frames), KV, ["k"], KC, use_pandas=True)
+    worker = Service(definition).with_types(KV)
+    assert pairs(worker.batch([(1, 1)])) == {(5, 6), (7, 8), (None, 1)}
+    assert worker.transaction.outputs[0].num_rows == 3

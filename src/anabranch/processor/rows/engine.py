@@ -121,7 +121,10 @@ class RowEngine:
         return TimerValues(tx.times.processing_time_ms, tx.times.watermark_ms)
 
     def _keyed(self, table: Any, source: RowInput) -> KeyedRows:
-        return group_rows(table, source.key_at, self._layout.key, self._keyspace)
+        keyed = group_rows(table, source.key_at, self._layout.key, self._keyspace)
+        if self._definition.use_pandas:
+            keyed.keys = self._frames.keys(keyed, source)
+        return keyed
 
     def _run_initial(
         self, tx: Transaction, groups: Mapping[int, RowGroupState], clock: TimerValues

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
@@ -34,12 +35,24 @@ class FrameReader:
     def per_key(self, keyed: KeyedRows, source: RowInput) -> Iterator[Iterator[Any]]:
         """Per key, one DataFrame with its rows, as an iterator."""
         whole = self._frame(keyed.columns[: len(source.names)], source.names)
+        # Booleans with nulls are objects; a key without nulls gets real booleans, as in Spark.
+        mixed = any(
+            pa.types.is_boolean(column.type) and column.null_count for column in keyed.columns
+        )
         start = 0
         for count in keyed.counts:
             part = whole.iloc[start : start + count]
             part.index = pd.RangeIndex(count)
             start += count
-            yield iter((part,))
+            yield iter((part.infer_objects() if mixed else part,))
+
+    def keys(self, keyed: KeyedRows, source: RowInput) -> list[Any]:
+        """Keys with pandas' values: naive timestamps in the session's time zone."""
+        starts = np.cumsum([0, *keyed.counts[:-1]])
+        columns = [
+            list(self._series(keyed.columns[at].take(pa.array(starts)))) for at in source.key_at
+        ]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(keyed.counts)
 
     def _frame(self, columns: list[Any], names: tuple[str, ...]) -> Any:
         series = [self._series(column) for column in columns]
@@ -56,17 +69,21 @@ class FrameReader:
 
     def _series(self, column: Any) -> Any:
         spark_type = from_arrow_type(column.type, prefer_timestamp_ntz=True)
-        convert = _create_converter_to_pandas(
+        nested = pa.types.is_nested(column.type)
+        convert: Any = _create_converter_to_pandas
+        to_series = convert(
             spark_type,
             nullable=True,
             timezone=self._timezone,
             struct_in_pandas="dict",
             error_on_duplicated_field_names=True,
+            **({"integer_object_nulls": True} if nested else {}),
         )
-        options = {"date_as_object": True}
-        if pa.types.is_timestamp(column.type):
-            options["coerce_temporal_nanoseconds"] = True
-        return convert(column.to_pandas(**options))
+        return to_series(
+            column.to_pandas(
+                date_as_object=True, coerce_temporal_nanoseconds=True, integer_object_nulls=nested
+            )
+        )
 
 
 class FrameWriter:
