@@ -137,7 +137,7 @@ def test_begin_grants_owners_and_base(coordinator: Coordinator) -> None:
 def test_query_is_bound_once() -> None:
     coordinator = Coordinator().up()
     effects = coordinator(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 2))
-    assert effects[0] == BindQuery(OP, "q")
+    assert effects[0] == BindQuery(OP, "q", Epoch(0))
     effects = coordinator(LaneBegan(2, OP, "q", Epoch(0), Lane(0), 2))
     assert not any(isinstance(e, BindQuery) for e in effects)
 
@@ -277,6 +277,30 @@ def test_incomplete_batch_is_found_by_the_next_one(coordinator: Coordinator) -> 
     assert "tasks [1] of 2" in str(effects[0].error)  # type: ignore[union-attr]
 
 
+def test_incomplete_first_batch_is_found_after_a_restart() -> None:
+    coordinator = Coordinator().up()
+    coordinator(OperatorRegistered(OP, "q", first=Epoch(3)))
+    effects = coordinator.begin(4)
+    assert refused(effects, IncompleteBatch)
+    assert "not all tasks" in str(effects[0].error)  # type: ignore[union-attr]
+    assert base_of(coordinator.begin(3)) is None
+
+
+def test_incomplete_first_batch_is_found_after_a_registration(coordinator: Coordinator) -> None:
+    coordinator.begin(3)
+    coordinator.register()
+    assert refused(coordinator.begin(4), IncompleteBatch)
+    coordinator.batch(3)
+    assert base_of(coordinator.begin(4)) == 3
+
+
+def test_first_epoch_is_remembered_for_a_query_that_is_bound_already() -> None:
+    coordinator = Coordinator().up()
+    coordinator(OperatorRegistered(OP, "q"))
+    bound, _ = coordinator(LaneBegan(1, OP, "q", Epoch(2), Lane(0), 2))
+    assert bound == BindQuery(OP, "q", Epoch(2))
+
+
 def test_batch_whose_manifest_failed_is_found_by_the_next_one(coordinator: Coordinator) -> None:
     coordinator.begin(0, 0)
     coordinator.finish(0, 0)
@@ -368,7 +392,7 @@ def test_parked_lane_gets_the_base_of_the_new_registration() -> None:
     coordinator.begin(5, 0, lanes=4)
     coordinator.register(committed=4, before=3)
     bound, grant = coordinator(WorkerUp(W1, 0))
-    assert bound == BindQuery(OP, "q")
+    assert bound == BindQuery(OP, "q", Epoch(5))
     assert base_of([grant]) == 4
 
 

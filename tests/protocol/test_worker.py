@@ -363,6 +363,17 @@ def test_new_definition_voids_what_is_held(worker: Driver) -> None:
     assert worker.machine.held[OP] == {}
 
 
+def test_new_definition_refuses_rows_made_for_the_old_one(worker: Driver) -> None:
+    worker(OperatorInstalled("other"))
+    worker(opened(1))
+    worker(opened(2, operator="other"))
+    refused, dropped = worker(OperatorInstalled(OP))
+    assert _error(refused, ServiceUnavailable)
+    assert dropped == DropOperator(OP)
+    assert worker(RowsComplete(1)) == []
+    assert worker.phase(2) is TxPhase.RECEIVING
+
+
 def test_new_definition_while_a_transaction_runs_is_a_bug(worker: Driver) -> None:
     bring(worker, TxPhase.APPLYING)
     assert worker.machine.is_busy(OP)

@@ -93,6 +93,8 @@ class OperatorView:
     query_id: str | None
     committed: Epoch | None
     before_committed: Epoch | None
+    first: Epoch | None = None
+    """The operator's first epoch; matters until something is committed."""
     base: Epoch | None = None
     """Epoch that `current` is built on."""
     current: EpochProgress | None = None
@@ -145,10 +147,12 @@ class CoordinatorMachine:
 
     def _operator_registered(self, event: OperatorRegistered) -> list[Effect]:
         old = self.operators.get(event.operator)
-        view = OperatorView(event.query_id, event.committed, event.before_committed)
+        view = OperatorView(event.query_id, event.committed, event.before_committed, event.first)
         self.operators[event.operator] = view
         if old is None:
             return []
+        if view.first is None:
+            view.first = old.first
         view.writing = old.writing  # it cannot be called back: the next write waits for its end
         error = ServiceUnavailable("The operator was defined anew; this task's result is not used.")
         return [RefuseRequest(late.request, error) for late in old.waiting_commit]
@@ -161,9 +165,9 @@ class CoordinatorMachine:
         if error is not None:
             return [RefuseRequest(event.request, error)]
         effects: list[Effect] = []
-        if operator.query_id is None:
-            operator.query_id = event.query_id
-            effects.append(BindQuery(event.operator, event.query_id))
+        if operator.query_id is None or (operator.committed is None and operator.first is None):
+            operator.query_id, operator.first = event.query_id, event.epoch
+            effects.append(BindQuery(event.operator, event.query_id, event.epoch))
         if operator.current is None or operator.current.epoch != event.epoch:
             if operator.writing is not None and operator.writing.epoch != event.epoch:
                 self.parked.append(event)  # what this epoch is built on is being written again
@@ -316,7 +320,10 @@ def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
                 f"{current.epoch} has begun. This task is late and its result is not used."
             )
         if committed != current.epoch:
-            return _incomplete(event, current)
+            return _incomplete(event, current.epoch, current)
+    first = operator.first
+    if committed is None and first is not None and event.epoch > first:
+        return _incomplete(event, first, current)  # it began before a restart
     if committed is None or event.epoch in (committed, committed + 1):
         return None
     direction = "ahead of" if event.epoch > committed else "behind"
@@ -327,19 +334,19 @@ def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
     )
 
 
-def _incomplete(event: LaneBegan, current: EpochProgress) -> AnabranchError:
-    missing = current.missing()
-    cause = (
-        f"the tasks {missing} of {current.lanes} never ran to their end"
-        if missing
-        else "the state could not be saved"
-    )
+def _incomplete(event: LaneBegan, epoch: Epoch, execution: EpochProgress | None) -> AnabranchError:
+    if execution is None:
+        cause = "not all tasks ran to their end"
+    elif missing := execution.missing():
+        cause = f"the tasks {missing} of {execution.lanes} never ran to their end"
+    else:
+        cause = "the state could not be saved"
     return IncompleteBatch(
         f"Batch {event.epoch} of operator '{event.operator}' cannot begin: in batch "
-        f"{current.epoch} {cause}, so its rows are not in the state. In foreachBatch, write or "
+        f"{epoch} {cause}, so its rows are not in the state. In foreachBatch, write or "
         "count the whole DataFrame (not only head(), take() or limit()) and let errors pass. "
         "To run that batch again, stop the query, remove the files "
-        f"offsets/{event.epoch} and commits/{current.epoch} from its checkpoint and start it."
+        f"offsets/{event.epoch} and commits/{epoch} from its checkpoint and start it."
     )
 
 

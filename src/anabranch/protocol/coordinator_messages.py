@@ -20,6 +20,8 @@ class OperatorRegistered:
     committed: Epoch | None = None
     before_committed: Epoch | None = None
     """Epoch that `committed` was built on; None: it was the operator's first."""
+    first: Epoch | None = None
+    """Epoch that BindQuery remembered: until it is committed, no other one may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,11 @@ class RefuseRequest:
 
 @dataclass(frozen=True, slots=True)
 class BindQuery:
-    """Remember durably which Spark query the operator's state belongs to."""
+    """Remember durably which Spark query the state belongs to, and with which epoch it begins."""
 
     operator: str
     query_id: str
+    first: Epoch
 
 
 @dataclass(frozen=True, slots=True)

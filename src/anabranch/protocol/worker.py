@@ -188,11 +188,13 @@ class WorkerMachine:
     # -- operators --
 
     def _operator_installed(self, event: OperatorInstalled) -> list[Effect]:
-        busy = [t for t in self.transactions.values() if t.opened.operator == event.operator]
-        if any(t.phase in BUSY for t in busy):
+        if self.is_busy(event.operator):
             raise ProtocolViolation(f"{event} while a transaction of the operator runs")
+        # Rows that are on their way were made for the definition before.
+        old = [t for t in self.transactions.values() if t.opened.operator == event.operator]
+        refusals = [effect for tx in old for effect in self._end(tx, _redefined(event))]
         self.held[event.operator] = {}
-        return [DropOperator(event.operator)]
+        return [*refusals, DropOperator(event.operator)]
 
     # -- transactions --
 
@@ -321,6 +323,10 @@ class WorkerMachine:
             if other.opened.tx in self.transactions and other.phase is TxPhase.WAITING:
                 effects.extend(self._start(other))
         return effects
+
+
+def _redefined(event: OperatorInstalled) -> AnabranchError:
+    return ServiceUnavailable(f"Operator '{event.operator}' was defined anew; the lane asks again.")
 
 
 def _replaced(event: TransactionOpened) -> AnabranchError:

@@ -41,6 +41,7 @@ class CoordinatorProcess:
             store.query_id,
             None if committed is None else Epoch(committed),
             None if before is None else Epoch(before),
+            store.first,
         )
         self.handle(event)
 
@@ -63,7 +64,7 @@ class CoordinatorProcess:
             case protocol.RefuseRequest():
                 cluster.reply(effect.request, effect, f"refused: {type(effect.error).__name__}")
             case protocol.BindQuery():
-                cluster.store.query_id = effect.query_id
+                cluster.store.query_id, cluster.store.first = effect.query_id, effect.first
             case protocol.WriteManifest():
                 self._write_manifest(effect)
             case protocol.StartWorker():

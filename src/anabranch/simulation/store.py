@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.model.ids import Epoch
 from anabranch.protocol.coordinator import WriteManifest
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.simulation.oracle import GROUPS, Changes, GroupState, merge
@@ -25,12 +26,13 @@ class Manifest:
 class Store:
     """What outlives every process."""
 
-    __slots__ = ("files", "manifests", "query_id")
+    __slots__ = ("files", "first", "manifests", "query_id")
 
     def __init__(self) -> None:
         self.files: dict[str, dict[int, Changes]] = {}
         self.manifests: dict[int, Manifest] = {}
         self.query_id: str | None = None
+        self.first: Epoch | None = None
 
     def prepare(self, effect: WriteManifest) -> Manifest:
         """The manifest to write: the base's files and the epoch's own."""
