@@ -127,7 +127,8 @@ class Coordinator:
         Returns the number of this definition: lanes of an earlier one of the same name are refused.
         """
         definition_id = next(self._definition_ids)
-        pickled = encode({"operator": name}) + b"\n" + cloudpickle.dumps(definition)
+        header = encode({"operator": name, "definition": definition_id})
+        pickled = header + b"\n" + cloudpickle.dumps(definition)
         with self._store_lock:
             record = self._store.open_operator(name, definition.description, self.keyspace)
             epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]

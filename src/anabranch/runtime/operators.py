@@ -39,6 +39,7 @@ class OperatorSlot:
     """What a worker holds for one operator."""
 
     name: str
+    definition_id: int
     engine: OperatorEngine
     output_schema: pa.Schema
     """GROUP first."""
@@ -50,10 +51,12 @@ class OperatorSlot:
     """State changes only under it."""
 
     @classmethod
-    def open(cls, name: str, definition: OperatorDefinition, keyspace: KeySpace) -> OperatorSlot:
+    def open(
+        cls, name: str, definition_id: int, definition: OperatorDefinition, keyspace: KeySpace
+    ) -> OperatorSlot:
         """Start the operator's engine."""
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
-        return cls(name, definition.open(keyspace), schema, keyspace)
+        return cls(name, definition_id, definition.open(keyspace), schema, keyspace)
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""

@@ -18,7 +18,7 @@ from anabranch.durability.changelog import decode_changelog, encode_changelog
 from anabranch.durability.manifest import file_ref
 from anabranch.durability.names import changelog_path, snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
-from anabranch.errors import AnabranchError, ProcessorError
+from anabranch.errors import AnabranchError, ProcessorError, ServiceUnavailable
 from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
@@ -79,8 +79,9 @@ class Worker:
                 slot.engine.close()
 
     def _install(self, body: bytes) -> Message:
-        header, pickled = body.split(b"\n", 1)
-        name = decode(header)["operator"]
+        head, pickled = body.split(b"\n", 1)
+        header = decode(head)
+        name = header["operator"]
         try:
             definition = cloudpickle.loads(pickled)
         except Exception as error:
@@ -89,7 +90,7 @@ class Worker:
                 "Make the module that defines it importable there: install it, or put its folder "
                 "on PYTHONPATH before the service starts."
             ) from error
-        slot = OperatorSlot.open(name, definition, self._config.keyspace)
+        slot = OperatorSlot.open(name, header["definition"], definition, self._config.keyspace)
         with self._changed:
             self._changed.wait_for(lambda: not self._machine.is_busy(name))
             replaced = self._slots.get(name)
@@ -143,7 +144,12 @@ class Worker:
         limit = self._config.memory_bytes // 4
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
         slot = self._slots.get(opened.operator)
-        schema = slot.output_schema if slot else pa.schema([])
+        if slot is None or slot.definition_id != header["definition"]:
+            raise ServiceUnavailable(
+                f"Worker {self._config.worker} has another definition of operator "
+                f"'{opened.operator}' than this task; the task asks again."
+            )
+        schema = slot.output_schema
         run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)
         self._running[opened.tx] = run
         self._dispatch(opened)

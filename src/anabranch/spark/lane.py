@@ -182,6 +182,7 @@ class LaneRun:
         task = self._task
         header = {
             "operator": self._config.operator,
+            "definition": self._config.definition,
             "epoch": task.epoch,
             "lane": task.lane,
             "lanes": self._config.lanes,
