@@ -19,7 +19,7 @@ from anabranch.protocol.coordinator import (
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase
-from anabranch.protocol.worker import BUSY, TxPhase, WorkerMachine
+from anabranch.protocol.worker import BUSY, Tx, TxPhase, WorkerMachine
 
 
 class InvariantBroken(AssertionError):
@@ -34,15 +34,61 @@ def _require(condition: bool, name: str, detail: object) -> None:
 # --- one worker --------------------------------------------------------------------------------
 
 
-def one_writer(machine: WorkerMachine) -> None:
+def one_writer(machine: WorkerMachine, busy: list[Tx]) -> None:
     """Two transactions on one key group at a time would overwrite each other's changes."""
     seen: set[tuple[str, int]] = set()
+    if len(busy) > 1:
+        for tx in busy:
+            keys = {(tx.opened.operator, group) for group in tx.opened.groups}
+            _require(seen.isdisjoint(keys), "one_writer", tx)
+            seen |= keys
+
+
+def applies_on_base(machine: WorkerMachine, busy: list[Tx]) -> None:
+    """Rows applied to any state but the base's would be lost or doubled."""
+    for tx in busy:
+        held, base = machine.held[tx.opened.operator], tx.opened.base
+        for group in tx.fresh:
+            here = held.get(group)
+            if here is None:
+                _require(tx.phase is TxPhase.LOADING, "applies_on_base", (tx, group))
+            elif here.as_of != base or here.outputs_of is not None:
+                raise InvariantBroken(f"applies_on_base: {tx} {group} {here}")
+
+
+def base_before_epoch(machine: WorkerMachine, busy: list[Tx]) -> None:
+    """A base that contains the epoch would apply its rows twice."""
     for tx in machine.transactions.values():
-        if tx.phase in BUSY:
-            for group in tx.opened.groups:
-                key = (tx.opened.operator, group)
-                _require(key not in seen, "one_writer", key)
-                seen.add(key)
+        base = tx.opened.base
+        if base is not None and base >= tx.opened.epoch:
+            raise InvariantBroken(f"base_before_epoch: {tx} ")
+
+
+def busy_is_owned(machine: WorkerMachine, busy: list[Tx]) -> None:
+    """A worker that changes key groups of others would fork their state."""
+    for tx in busy:
+        _require(machine.granted.keys() >= set(tx.opened.groups), "busy_is_owned", tx)
+
+
+def waiting_has_reason(machine: WorkerMachine, busy: list[Tx]) -> None:
+    """A transaction that waits for nobody would wait forever."""
+    for tx in machine.transactions.values():
+        if tx.phase is TxPhase.WAITING:
+            fits = any(
+                other.opened.operator == tx.opened.operator
+                and not set(tx.opened.groups).isdisjoint(other.opened.groups)
+                for other in busy
+            )
+            _require(fits, "waiting_has_reason", tx)
+
+
+TRANSACTION_INVARIANTS: tuple[Callable[[WorkerMachine, list[Tx]], None], ...] = (
+    one_writer,
+    applies_on_base,
+    base_before_epoch,
+    busy_is_owned,
+    waiting_has_reason,
+)
 
 
 def cache_is_current(machine: WorkerMachine) -> None:
@@ -53,64 +99,13 @@ def cache_is_current(machine: WorkerMachine) -> None:
                 raise InvariantBroken(f"cache_is_current: {operator} {group} {held}")
 
 
-def applies_on_base(machine: WorkerMachine) -> None:
-    """Rows applied to any state but the base's would be lost or doubled."""
-    for tx in machine.transactions.values():
-        if tx.phase in BUSY:
-            held = machine.held[tx.opened.operator]
-            for group in tx.fresh:
-                here = held.get(group)
-                if here is None:
-                    _require(tx.phase is TxPhase.LOADING, "applies_on_base", (tx, group))
-                else:
-                    fits = here.as_of == tx.opened.base and here.outputs_of is None
-                    _require(fits, "applies_on_base", (tx, group, here))
-
-
-def base_before_epoch(machine: WorkerMachine) -> None:
-    """A base that contains the epoch would apply its rows twice."""
-    for tx in machine.transactions.values():
-        opened = tx.opened
-        fits = opened.base is None or opened.base < opened.epoch
-        _require(fits, "base_before_epoch", opened)
-
-
-def busy_is_owned(machine: WorkerMachine) -> None:
-    """A worker that changes key groups of others would fork their state."""
-    for tx in machine.transactions.values():
-        if tx.phase in BUSY:
-            _require(machine.granted.keys() >= set(tx.opened.groups), "busy_is_owned", tx)
-
-
-def waiting_has_reason(machine: WorkerMachine) -> None:
-    """A transaction that waits for nobody would wait forever."""
-    for tx in machine.transactions.values():
-        if tx.phase is TxPhase.WAITING:
-            wanted = set(tx.opened.groups)
-            fits = any(
-                other.phase in BUSY
-                and other.opened.operator == tx.opened.operator
-                and not wanted.isdisjoint(other.opened.groups)
-                for other in machine.transactions.values()
-            )
-            _require(fits, "waiting_has_reason", tx)
-
-
-TRANSACTION_INVARIANTS: tuple[Callable[[WorkerMachine], None], ...] = (
-    one_writer,
-    applies_on_base,
-    base_before_epoch,
-    busy_is_owned,
-    waiting_has_reason,
-)
-
-
 def check_worker(machine: WorkerMachine) -> None:
     """All properties of one worker."""
     cache_is_current(machine)
     if machine.transactions:
+        busy = [tx for tx in machine.transactions.values() if tx.phase in BUSY]
         for invariant in TRANSACTION_INVARIANTS:
-            invariant(machine)
+            invariant(machine, busy)
 
 
 # --- the coordinator ---------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
     except Exception as error:  # whatever a machine or a check raises is a finding
         failure = f"{type(error).__name__}: {error}"
     scheduler = cluster.scheduler
-    trace = tuple(scheduler.trace) if failure or keep_trace else ()
+    trace = scheduler.trace_lines() if failure or keep_trace else ()
     return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, trace)
 
 

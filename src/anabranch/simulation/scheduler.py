@@ -18,7 +18,7 @@ class Scheduler:
         self.rng = rng
         self.now = 0
         self.steps = 0
-        self.trace: list[str] = []
+        self.trace: list[tuple[int, str]] = []
         self._count = 0
         self._queue: list[tuple[int, int, str, Callable[..., None], tuple[Any, ...]]] = []
 
@@ -39,7 +39,7 @@ class Scheduler:
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""
-        self.trace.append(f"{self.now:>5} {text}")
+        self.trace.append((self.now, text))
 
     def step(self) -> bool:
         """Run the next action; False when there is none."""
@@ -48,10 +48,14 @@ class Scheduler:
         self.now, _, label, action, args = heapq.heappop(self._queue)
         self.steps += 1
         if label:
-            self.trace.append(f"{self.now:>5} {label}")
+            self.trace.append((self.now, label))
         action(*args)
         return True
 
     def trace_hash(self) -> str:
         """Fingerprint of everything that happened."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(self.trace).encode()).hexdigest()[:16]
+
+    def trace_lines(self) -> tuple[str, ...]:
+        """Everything that happened, for people."""
+        return tuple(f"{when:>5} {label}" for when, label in self.trace)

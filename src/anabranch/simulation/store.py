@@ -48,7 +48,7 @@ class Store:
             return state
         for layer in self._manifest(as_of).layers:
             for report in layer:
-                if group in report.groups and report.changelog is not None:
+                if report.changelog is not None and group in report.groups:
                     changes = self.files.get(report.changelog)
                     if changes is None:
                         raise NotRestorable(f"file {report.changelog} is missing")
