@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ class Takeover:
         self._group_by = group_by
         self._originals: dict[str, Any] = {}
         self._names_used: dict[str, int] = {}
+        self._planning = threading.local()
 
     def start(self) -> None:
         """Take over."""
@@ -37,12 +39,18 @@ class Takeover:
         original = self._originals[method]
 
         def transform(grouped: GroupedData, statefulProcessor: Any, *args: Any, **kw: Any) -> Any:
-            if not grouped._df.isStreaming:
+            # The planner lets Spark analyse the same call.
+            inside = getattr(self._planning, "inside", False)
+            if inside or not grouped._df.isStreaming:
                 return original(grouped, statefulProcessor, *args, **kw)
             df, keys = grouping_of(grouped)
             name = self._name_for(type(statefulProcessor).__name__)
             stream = self._group_by(df, *keys)
-            return getattr(stream, method)(statefulProcessor, *args, name=name, **kw)
+            self._planning.inside = True
+            try:
+                return getattr(stream, method)(statefulProcessor, *args, name=name, **kw)
+            finally:
+                self._planning.inside = False
 
         transform.__name__ = method
         transform.__doc__ = original.__doc__
