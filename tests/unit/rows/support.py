@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle as _cloudpickle
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
@@ -16,6 +15,7 @@ from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
 from anabranch.processor.rows.handle import RecordingHandle
+from anabranch.state.arrow_types import arrow_type
 from anabranch.state.contract import GroupState, Sections
 
 cloudpickle: Any = _cloudpickle
@@ -201,4 +201,4 @@ class Service:
 
 def _arrow_types(schema: StructType | str) -> list[Any]:
     struct = parse(schema) if isinstance(schema, str) else schema
-    return [to_arrow_type(field.dataType, timezone="UTC") for field in struct.fields]
+    return [arrow_type(field.dataType) for field in struct.fields]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorEngine
+from anabranch.state.arrow_types import arrow_type
 from anabranch.state.rows.layout import VariableSpec
 
 
@@ -67,7 +67,7 @@ class RowOperatorDefinition:
 
     @property
     def output_schema(self) -> pa.Schema:
-        return pa.schema(list(to_arrow_type(self.output, timezone="UTC")))
+        return pa.schema(list(arrow_type(self.output)))
 
     def open(self, keyspace: KeySpace) -> OperatorEngine:
         from anabranch.processor.rows.engine import RowEngine

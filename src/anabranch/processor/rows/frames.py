@@ -13,10 +13,10 @@ from pyspark.sql.pandas.types import (
     _create_converter_from_pandas,
     _create_converter_to_pandas,
     from_arrow_type,
-    to_arrow_type,
 )
 
 from anabranch.errors import ProcessorError
+from anabranch.state.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
@@ -95,9 +95,7 @@ class FrameWriter:
         self._safe = settings.get(SAFE, True)
         self._by_name = settings.get(BY_NAME, True)
         self._timezone = definition.timezone
-        self._types: list[Any] = [
-            to_arrow_type(field.dataType, timezone="UTC") for field in self._schema.fields
-        ]
+        self._types: list[Any] = [arrow_type(field.dataType) for field in self._schema.fields]
 
     def columns(self, frames: list[Any]) -> list[Any]:
         """One Arrow array per output column, over all frames."""

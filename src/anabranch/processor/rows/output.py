@@ -7,10 +7,10 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import Row, StructType
 
 from anabranch.errors import ProcessorError
+from anabranch.state.arrow_types import arrow_type
 
 
 class RowWriter:
@@ -18,9 +18,7 @@ class RowWriter:
 
     def __init__(self, schema: StructType) -> None:
         self._names = list(schema.names)
-        self._types: list[Any] = [
-            to_arrow_type(field.dataType, timezone="UTC") for field in schema.fields
-        ]
+        self._types: list[Any] = [arrow_type(field.dataType) for field in schema.fields]
 
     def columns(self, rows: list[Any]) -> list[Any]:
         """One Arrow array per output column."""

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
+
+from anabranch.state.arrow_types import arrow_type
 
 MICROS = 1_000_000
 _WIDE = Context(prec=76)
@@ -55,7 +56,7 @@ class Codec:
 
     def __init__(self, spark_type: T.DataType) -> None:
         self.spark_type = spark_type
-        self.arrow_type: Any = to_arrow_type(spark_type, timezone="UTC")
+        self.arrow_type: Any = arrow_type(spark_type)
 
     def normalise(self, value: Any) -> Any:
         """What a later `get` returns after this value was stored; never called with None."""
