@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
+from anabranch.state.arrow_types import arrow_type
 from anabranch.state.rows.layout import KeyCodec, TupleCodec
 from tests.unit.rows.support import Service, define
 
@@ -223,7 +223,7 @@ def test_as_key_state_and_output(data_type: T.DataType, value: Any) -> None:
     schema = schema_of(data_type)
     processor = Keeper(data_type, with_map=True)
     definition = define(processor, schema, ["x"], schema, "processingtime")
-    arrow = to_arrow_type(data_type, timezone="UTC")
+    arrow = arrow_type(data_type)
     column = TupleCodec(schema, "").write([(value,), (None,), (value,)])[0]
     assert column.type == arrow
     worker = Service(definition)
