@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 SAFE = "convertToArrowArraySafely"
 BY_NAME = "assignColumnsByName"
+
+_KEEPS_INTEGERS = (
+    "integer_object_nulls" in inspect.signature(_create_converter_to_pandas).parameters
+)
+"""PySpark 4.1 turns nested integers into floats where some are null."""
 
 
 class FrameReader:
@@ -69,7 +75,7 @@ class FrameReader:
 
     def _series(self, column: Any) -> Any:
         spark_type = from_arrow_type(column.type, prefer_timestamp_ntz=True)
-        nested = pa.types.is_nested(column.type)
+        nested = pa.types.is_nested(column.type) and _KEEPS_INTEGERS
         convert: Any = _create_converter_to_pandas
         to_series = convert(
             spark_type,
