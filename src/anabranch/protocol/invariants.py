@@ -208,11 +208,9 @@ def check_pair(
         return  # replaced: what it writes counts only if a lane reports it in time
     for name, groups in machine.held.items():
         operator = coordinator.operators[name]
-        if operator.current is not None:
-            latest = operator.current.epoch
-        elif operator.committed is not None:
-            latest = Epoch(operator.committed + 1)
-        else:
+        # Not the current epoch: a straggler may be the first to begin after a registration.
+        latest = operator.first if operator.committed is None else operator.committed + 1
+        if latest is None:
             continue
         for group, held in groups.items():
             if held.as_of is not None and held.as_of > latest:
