@@ -133,34 +133,3 @@ def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("operators/counts/manifests/*"))) < 30
     with Cluster(tmp_path) as cluster:
         run_and_check(cluster, oracle, 40)
-
-
-def test_driver_death_ends_the_workers(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        "from tests.integration.harness import Cluster\n"
-        f"cluster = Cluster(Path({str(tmp_path)!r}))\n"
-        "cluster.run_batch(0, [1, 2, 3])\n"
-        "print(*cluster.coordinator.pids().values(), flush=True); time.sleep(60)"
-    )
-    driver = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert driver.stdout is not None
-    pids = [int(pid) for pid in driver.stdout.readline().split()]
-    assert len(pids) == 2
-    driver.kill()
-    driver.wait()
-    driver.stdout.close()
-    deadline = time.monotonic() + 15
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, "workers outlived their driver"
-        time.sleep(0.1)
-    with Cluster(tmp_path) as cluster:  # the location is free again
-        assert cluster.run_batch(1, [1, 1]) == {1: 3}

@@ -1,0 +1,120 @@
+"""What is left when a service ends, however it ends; and what damaged files say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import CorruptState, LocationInUse
+from tests.integration.harness import Cluster
+
+ROOT = Path(__file__).parents[2]
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from tests.integration.harness import Cluster
+
+with Cluster(Path(sys.argv[1])) as cluster:
+    cluster.run_batch(0, [1, 2, 3])
+    print(*cluster.coordinator.pids().values(), flush=True)
+    time.sleep(60)
+"""
+
+
+def is_open(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, "workers outlived their driver"
+        time.sleep(0.1)
+
+
+def test_stop_leaves_no_process_port_or_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, range(100))
+        pids = cluster.coordinator.pids()
+        address = cluster.coordinator.address
+        for worker, pid in pids.items():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            assert any("anabranch" in word for word in command)
+            assert worker in command
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            assert cluster.coordinator.token not in " ".join(command)
+            assert cluster.coordinator.token.encode() not in environment
+        assert is_open(address)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
+    assert not is_open(address)
+    left = [t for t in threading.enumerate() if t not in before and t.name.startswith("anabranch")]
+    assert left == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_driver(tmp_path: Path, ending: signal.Signals) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    assert driver.stdout is not None
+    with driver.stdout:
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    os.killpg(driver.pid, ending)  # as a terminal does on Ctrl-C
+    driver.wait()
+    wait_until_gone(pids)
+    with Cluster(tmp_path) as cluster:  # the location is free again
+        assert cluster.run_batch(1, [1, 1]) == {1: 3}
+
+
+def test_second_service_is_kept_out(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        with pytest.raises(LocationInUse, match=str(os.getpid())):
+            Cluster(tmp_path)
+        assert cluster.run_batch(0, [5]) == {5: 1}
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+@pytest.mark.parametrize("kind", ["changelog", "manifests"])
+def test_damaged_files_are_named_and_nothing_is_overwritten(
+    tmp_path: Path, damage: str, kind: str
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        for epoch in range(3):
+            cluster.run_batch(epoch, range(50))
+    # The file of the last epoch that epoch 3 is built on.
+    victim = sorted((tmp_path / "operators" / "counts" / kind).iterdir())[-1]
+    if damage == "remove" and kind == "manifests":
+        pytest.skip("without its manifest an epoch does not exist")
+    content = bytearray(victim.read_bytes())
+    if damage == "truncate":
+        victim.write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        content[len(content) // 2] ^= 0xFF
+        victim.write_bytes(content)
+    else:
+        victim.unlink()
+    before = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    with Cluster(tmp_path) as cluster, pytest.raises(CorruptState, match=victim.name):
+        cluster.run_batch(3, range(50))
+    after = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert set(before) <= set(after)
+    assert not list(tmp_path.rglob("*3.json"))
