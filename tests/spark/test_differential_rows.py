@@ -1,0 +1,140 @@
+"""`transformWithState` on the service equals Spark's own, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch import StateService
+from tests.spark.differential import (
+    Feed,
+    Watched,
+    both,
+    check_equal,
+    check_sides,
+    play,
+    wait_for,
+)
+from tests.spark.scripted import (
+    INPUT,
+    OUTPUT,
+    STATE_OPS,
+    TIMER_OPS,
+    Scripted,
+    ScriptedFrames,
+    ScriptedRows,
+    commands,
+)
+
+APIS: dict[str, tuple[str, type[Scripted]]] = {
+    "rows": ("transformWithState", ScriptedRows),
+    "pandas": ("transformWithStateInPandas", ScriptedFrames),
+}
+
+
+@pytest.fixture(scope="module")
+def service(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StateService]:
+    location = tmp_path_factory.mktemp("state")
+    with StateService(spark, str(location), workers=2, fsync=False) as service:
+        yield service
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_state_variables(
+    spark: SparkSession, service: StateService, tmp_path: Path, api: str
+) -> None:
+    method, kind = APIS[api]
+    feed = Feed(spark, tmp_path, INPUT)
+    df = feed.stream()
+    arguments = (OUTPUT, "Update", "None")
+    native = getattr(df.groupBy("g", "h"), method)(kind("None"), *arguments)
+    grouped = service.group_by(df, "g", "h")
+    ours = getattr(grouped, method)(kind("None"), *arguments, name=f"state-{api}")
+    with Watched(both(native, ours), tmp_path / "check") as watched:
+        play(feed, commands(1, 4, 150, STATE_OPS, null_h=api == "rows"), watched)
+    shown = check_sides(watched)
+    assert [len(rows) for rows in shown.values()] == [150] * 4
+    for word in ("bool True", "bool False", "tuple", "list"):
+        assert any(word in row for rows in shown.values() for row in rows), word
+
+
+def initial_state(spark: SparkSession) -> DataFrame:
+    rows = [("X", 1, 9, "one"), ("X", 2, 25, "two"), ("Z", 7, 13, None), (None, 3, 21, "x")]
+    return spark.createDataFrame(rows, "g string, h int, a long, b string")
+
+
+def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path) -> None:
+    """Timers, late rows, batches without rows, initial state, keys that are expressions."""
+    feed = Feed(spark, tmp_path, INPUT)
+    watched: dict[str, Watched] = {}
+    df = feed.stream().withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "5 seconds")
+    for side in ("spark", "ours"):
+        for api, (method, kind) in APIS.items():
+            if side == "ours":
+                service.enable()
+            try:
+                # Spark groups by columns only; the service also by expressions.
+                upper = df.withColumn("upper", F.upper("g"))
+                grouped = (
+                    upper.groupBy("upper", "h")
+                    if side == "spark"
+                    else df.groupBy(F.upper("g"), "h")
+                )
+                result = getattr(grouped, method)(
+                    kind("EventTime"), OUTPUT, "Update", "EventTime",
+                    initialState=initial_state(spark).groupBy("g", "h"),
+                )  # fmt: skip
+            finally:
+                service.disable()
+            watched[f"{side}-{api}"] = Watched(result, tmp_path / f"{side}-{api}")
+    try:
+        play(feed, commands(2, 4, 60, STATE_OPS[::3] + TIMER_OPS, step=8), *watched.values())
+    finally:
+        for each in watched.values():
+            each.query.stop()
+    assert sorted(service.status()["operators"]) >= ["ScriptedFrames", "ScriptedRows"]
+    for api in APIS:
+        shown = watched[f"spark-{api}"].batches()
+        check_equal(shown, watched[f"ours-{api}"].batches())
+        assert len(shown) > 5, "no batches without rows"
+        assert sum("'timer'" in row for rows in shown.values() for row in rows) > 10
+        assert 100 < sum("timer'" not in row for rows in shown.values() for row in rows) < 240
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_processing_time(
+    spark: SparkSession, service: StateService, tmp_path: Path, api: str
+) -> None:
+    """Timers and TTL; both sides in one query, so that batch times are the same."""
+    method, kind = APIS[api]
+    feed = Feed(spark, tmp_path, INPUT)
+    df = feed.stream()
+
+    def transform(grouped: Any, **name: str) -> DataFrame:
+        result: DataFrame = getattr(grouped, method)(
+            kind("ProcessingTime", ttl_ms=1500), OUTPUT, "Update", "ProcessingTime",
+            initialState=initial_state(spark).groupBy("g", "h"), **name,
+        )  # fmt: skip
+        return result
+
+    native = transform(df.groupBy("g", "h"))
+    ours = transform(service.group_by(df, "g", "h"), name=f"processing-{api}")
+    batches = commands(3, 4, 80, STATE_OPS + TIMER_OPS)
+    with Watched(both(native, ours), tmp_path / "check") as watched:
+        for at, rows in enumerate(batches):
+            feed.add(rows)
+            # Spark always wants another batch, so that there is no end to wait for.
+            wait_for(lambda at=at: commands_seen(watched) == 2 * 80 * (at + 1), watched)
+    shown = check_sides(watched)
+    assert sum("'timer'" in row for rows in shown.values() for row in rows) > 10
+
+
+def commands_seen(watched: Watched) -> int:
+    return sum(row["op"] != "timer" for rows in list(watched.rows.values()) for row in rows)
