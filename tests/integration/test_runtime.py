@@ -133,3 +133,12 @@ def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("operators/counts/manifests/*"))) < 30
     with Cluster(tmp_path) as cluster:
         run_and_check(cluster, oracle, 40)
+
+
+def test_first_batch_that_never_ended_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.run_lane(0, 0, 2, rows_of(keys_of(0)))
+    with Cluster(tmp_path) as cluster:
+        with pytest.raises(IncompleteBatch):
+            cluster.run_batch(1, keys_of(1))
+        run_and_check(cluster, Oracle(), 0)

@@ -39,6 +39,8 @@ class OperatorRecord:
     keyspace: KeySpace
     description: Mapping[str, Any]
     query_id: str | None = None
+    first_epoch: int | None = None
+    """The first batch that ever began; it must exist before a later one can."""
 
     def encode(self) -> bytes:
         """The bytes of operator.json."""
@@ -49,6 +51,7 @@ class OperatorRecord:
                 "bins": self.keyspace.bins,
                 "description": self.description,
                 "query_id": self.query_id,
+                "first_epoch": self.first_epoch,
             }
         )
 
@@ -57,7 +60,9 @@ class OperatorRecord:
         """Read operator.json."""
         body = unseal(content, name)
         keyspace = KeySpace(body["groups"], body["bins"])
-        return cls(body["name"], keyspace, body["description"], body["query_id"])
+        return cls(
+            body["name"], keyspace, body["description"], body["query_id"], body["first_epoch"]
+        )
 
 
 class StateStore:
@@ -153,15 +158,16 @@ class StateStore:
             self._records[name] = self._decode_record(names.operator_path(name))
         return self._records[name]
 
-    def bind_query(self, operator: str, query_id: str) -> None:
+    def bind_query(self, operator: str, query_id: str, first_epoch: int) -> None:
         """Bind an operator's state to a Spark query for good, or check that it is bound to it."""
         stored = self.operator(operator)
-        if stored.query_id is None:
-            self.check_fence()
-            bound = replace(stored, query_id=query_id)
-            self.blobs.write(names.operator_path(operator), bound.encode())
-            self._records[operator] = bound
-        elif stored.query_id != query_id:
+        bound = replace(stored, query_id=query_id, first_epoch=first_epoch)
+        if stored.query_id in (None, query_id):
+            if bound != stored:
+                self.check_fence()
+                self.blobs.write(names.operator_path(operator), bound.encode())
+                self._records[operator] = bound
+        else:
             raise StateMismatch(
                 f"The state of operator {operator!r} in {self.blobs.location} belongs to query "
                 f"{stored.query_id}, but query {query_id} asks for it. Start the query with the "

@@ -136,7 +136,10 @@ class Coordinator:
         before = epochs.pop() if epochs else None
         with self._lock:
             self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
-            self._dispatch(protocol.OperatorRegistered(name, record.query_id, committed, before))
+            first = None if record.first_epoch is None else Epoch(record.first_epoch)
+            self._dispatch(
+                protocol.OperatorRegistered(name, record.query_id, committed, before, first)
+            )
         for worker, peer in self._pool.peers().items():
             try:
                 peer.send("install", pickled)
@@ -310,7 +313,7 @@ class Coordinator:
                     self._answer(effect.request, effect.error)
                 case protocol.BindQuery():
                     with self._store_lock:
-                        self._store.bind_query(effect.operator, effect.query_id)
+                        self._store.bind_query(effect.operator, effect.query_id, effect.first)
                 case protocol.WriteManifest():
                     self._write_manifest(effect)
                 case protocol.StartWorker():

@@ -161,13 +161,13 @@ def test_tuples_and_lists_are_the_same_description() -> None:
 def test_a_query_is_bound_for_good() -> None:
     blobs = MemoryBlobStore()
     store = opened(blobs)
-    store.bind_query("op", "q1")
-    store.bind_query("op", "q1")
+    store.bind_query("op", "q1", 0)
+    store.bind_query("op", "q1", 0)
     store.close()
     again = opened(blobs)
-    again.bind_query("op", "q1")
+    again.bind_query("op", "q1", 0)
     with pytest.raises(StateMismatch, match=r"belongs to query q1, but query q2.*checkpoint"):
-        again.bind_query("op", "q2")
+        again.bind_query("op", "q2", 0)
 
 
 def test_only_one_live_service_holds_a_location(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_former_owner_cannot_commit() -> None:
     with pytest.raises(LocationInUse, match="taken over"):
         first.commit(next_of(first, 1))
     for call in (
-        lambda: first.bind_query("op", "q"),
+        lambda: first.bind_query("op", "q", 0),
         lambda: first.collect_garbage("op"),
         lambda: first.open_operator("other", {}, SMALL),
     ):
