@@ -88,6 +88,7 @@ def plan_aggregate(
         definition=definition,
         output_schema=schema,
         time_mode="none" if closing is None else "eventtime",
+        reads_clock=closing is not None,
         event_time_column=_time_column(schema, delay, window, closing),
         watermark_delay_ms=delay,
     )

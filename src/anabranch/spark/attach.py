@@ -44,7 +44,7 @@ def attach(
             f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static "
             "one."
         )
-    clock.watch(name, plan.input.sparkSession, plan.time_mode)
+    clock.watch(name, plan)
     initial = _save_initial_state(blobs, plan, name)
     definition_id = coordinator.register(name, plan.definition, initial)
     config = LaneConfig(

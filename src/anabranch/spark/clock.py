@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.processor.contract import BatchTimes
+from anabranch.spark.plan import OperatorPlan
 
 
 class SparkClock:
@@ -19,14 +20,21 @@ class SparkClock:
     def __init__(self) -> None:
         self._sessions: dict[str, SparkSession] = {}
         self._time_modes: dict[str, str] = {}
+        self._readers: set[str] = set()
 
-    def watch(self, operator: str, session: SparkSession, time_mode: str) -> None:
+    def watch(self, operator: str, plan: OperatorPlan) -> None:
         """Say where the operator's query will run."""
-        self._sessions[operator] = session
-        self._time_modes[operator] = time_mode
+        self._sessions[operator] = plan.input.sparkSession
+        self._time_modes[operator] = plan.time_mode
+        if plan.reads_clock:
+            self._readers.add(operator)
+        else:
+            self._readers.discard(operator)
 
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
-        """Clock readings of the batch that is running."""
+        """Clock readings of the batch that is running; zeros for an operator that has no use."""
+        if operator not in self._readers:
+            return BatchTimes(0, 0, 0)
         execution = self._execution(operator, query_id)
         last = execution.lastExecution() if execution is not None else None
         if last is None or last.currentBatchId() != epoch:

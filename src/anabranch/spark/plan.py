@@ -22,6 +22,8 @@ class OperatorPlan:
     output_schema: StructType
     time_mode: str = "none"
     """"none", "processingtime" or "eventtime": whether batches must run without new rows."""
+    reads_clock: bool = True
+    """Whether the engine looks at the batch's times at all; asking Spark costs milliseconds."""
     initial: DataFrame | None = None
     """Static rows, HASH first, for the operator's first epoch."""
     event_time_column: str | None = None

@@ -123,6 +123,7 @@ def plan_transform_with_state(
         definition=definition,
         output_schema=output,
         time_mode=time_mode,
+        reads_clock=time_mode != "none",
         initial=None if initial is None else _hashed(initial),
         event_time_column=eventTimeColumnName or None,
         watermark_delay_ms=delay,
