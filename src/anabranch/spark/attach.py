@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
@@ -14,9 +18,12 @@ from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import INITIAL_ROWS, OperatorDefinition
 from anabranch.spark.clock import SparkClock
-from anabranch.spark.lane import LaneConfig, lane_function
+from anabranch.spark.lane import LaneConfig, LaneFunction, lane_function
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.ticks import with_ticks
+
+LANE = "__lane"
+"""Column with the lane, first in its outputs until they have left its stage."""
 
 
 class Registry(Protocol):
@@ -53,12 +60,31 @@ def attach(
     rows = with_ticks(plan, config)
     group = F.pmod(F.col(HASH), F.lit(coordinator.keyspace.groups))
     lane = F.pmod(group, F.lit(lanes)).cast("int")
-    result = rows.repartitionById(lanes, lane).mapInArrow(lane_function(config), plan.output_schema)
+    schema = StructType([StructField(LANE, IntegerType(), False), *plan.output_schema.fields])
+    result = rows.repartitionById(lanes, lane).mapInArrow(_numbered(lane_function(config)), schema)
+    # A stage of its own: all lanes run, once, as tasks 0..lanes-1, whatever the user does with the
+    # result (union, coalesce, head, two actions in foreachBatch).
+    result = result.repartitionById(lanes, F.col(LANE)).drop(LANE)
     if plan.event_time_column and plan.watermark_delay_ms is not None:
         # Operators downstream find event time by this mark, as Spark's own do.
         delay = {"spark.watermarkDelayMs": plan.watermark_delay_ms}
         result = result.withMetadata(plan.event_time_column, delay)
     return result
+
+
+def _numbered(carry: LaneFunction) -> LaneFunction:
+    """Outputs with their lane."""
+
+    def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in carry(batches):
+            lane = pa.repeat(pa.scalar(context.partitionId(), pa.int32()), batch.num_rows)
+            yield pa.RecordBatch.from_arrays(
+                [lane, *batch.columns], names=[LANE, *batch.schema.names]
+            )
+
+    return run_lane
 
 
 def _save_initial_state(blobs: BlobStore, plan: OperatorPlan, name: str) -> list[str]:
