@@ -13,6 +13,7 @@ import pyarrow as pa
 from anabranch.model.keyspace import Int64s
 from anabranch.processor.columnar.aggregates import Measure
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
+from anabranch.processor.columnar.selection import Nth
 from anabranch.state.columnar.compare import list_parts
 from anabranch.state.columnar.grouping import Places, Segments
 from anabranch.state.columnar.values import Bools, flat, to_arrow, to_numpy
@@ -51,6 +52,9 @@ class SessionProcessor(ColumnarProcessor):
         expires: bool,
     ) -> None:
         self._measures = list(measures)
+        self._ordered = any(isinstance(measure.kernel, Nth) for measure in measures)
+        """Whether it matters which row comes first: then rows and sessions are joined in the order
+        of their starts, as in Spark, and not rows among themselves first."""
         self._output_schema = output_schema
         self._append = append
         self.expiry = _NEXT_END if expires else None
@@ -79,7 +83,10 @@ class SessionProcessor(ColumnarProcessor):
         return {"operation": "sessions"}
 
     def process(self, batch: KeyedBatch) -> Update:
-        new = self._from_combined(batch) if batch.combined else self._from_rows(batch)
+        if batch.combined:
+            new = self._from_combined(batch)
+        else:
+            new = self._from_rows(batch, join=not self._ordered)
         sessions = self._merged(self._stored(batch), new)
         output = None
         output_keys = None
@@ -90,7 +97,7 @@ class SessionProcessor(ColumnarProcessor):
         return Update(state=state, output=output, output_keys=output_keys)
 
     def combine(self, batch: KeyedBatch) -> tuple[pa.Table, Places]:
-        sessions = self._from_rows(batch)
+        sessions = self._from_rows(batch, join=True)
         return pa.Table.from_arrays(self._columns(sessions), self._names), sessions.keys
 
     def expire(self, batch: KeyedBatch) -> Update:
@@ -109,14 +116,15 @@ class SessionProcessor(ColumnarProcessor):
 
     # Making sessions
 
-    def _from_rows(self, batch: KeyedBatch) -> Sessions:
-        """Sessions of the batch's rows among themselves."""
+    def _from_rows(self, batch: KeyedBatch, join: bool) -> Sessions:
+        """Sessions of the batch's rows, joined among themselves or one for each row."""
         keys = batch.key_of_row()
         starts = to_numpy(flat(batch.rows.column(SESSION_START)))[0]
         ends = to_numpy(flat(batch.rows.column(SESSION_END)))[0]
         order = np.lexsort((starts, keys))
         keys, starts, ends = keys[order], starts[order], ends[order]
-        segments, last = _joined(keys, starts, ends)
+        each = np.arange(len(keys))
+        segments, last = _joined(keys, starts, ends) if join else (Segments(each, each), ends)
         states = []
         for measure in self._measures:
             column = measure.input(batch.rows)
@@ -132,7 +140,7 @@ class SessionProcessor(ColumnarProcessor):
 
     def _merged(self, old: Sessions, new: Sessions) -> Sessions:
         """Old and new sessions, those that overlap or touch made one."""
-        if not len(old):
+        if not len(old) and not self._ordered:
             return new
         both = Sessions(
             np.concatenate((old.keys, new.keys)),
