@@ -35,6 +35,7 @@ __all__ = [
     "ProtocolViolation",
     "ServiceUnavailable",
     "StateMismatch",
+    "displaced",
     "error_from_condition",
 ]
 
@@ -143,3 +144,12 @@ def _tree(root: type[AnabranchError]) -> dict[str, type[AnabranchError]]:
 def error_from_condition(condition: str, message: str) -> AnabranchError:
     """Rebuild an error that crossed a process boundary as (condition, message)."""
     return _tree(AnabranchError).get(condition, AnabranchError)(message)
+
+
+def displaced(operator: str) -> InvalidArgument:
+    """Tasks of the stage are not the operator's lanes."""
+    return InvalidArgument(
+        f"The result of operator '{operator}' goes straight into union() or coalesce(), which "
+        "renumber its tasks. Define the operator with own_stage=True, or call repartition(n) on "
+        "its result first. Nothing was changed."
+    )

@@ -124,7 +124,7 @@ class StateService:
             self._enabled.stop()
             self._enabled = None
 
-    def _attach(self, plan: OperatorPlan, name: str) -> DataFrame:
+    def _attach(self, plan: OperatorPlan, name: str, own_stage: bool) -> DataFrame:
         self._check_running()
         query_id = self._coordinator.query_of(name)
         if query_id is not None and self._clock.is_running(name, query_id):
@@ -133,7 +133,15 @@ class StateService:
                 "define the operator again, or give this one a name of its own: its state is kept "
                 "under it."
             )
-        return attach(self._coordinator, self._store.blobs, self._clock, plan, name, self._lanes)
+        return attach(
+            self._coordinator,
+            self._store.blobs,
+            self._clock,
+            plan,
+            name,
+            self._lanes,
+            own_stage,
+        )
 
     # -- operation --
 

@@ -66,7 +66,14 @@ class Cluster:
         self._definition_id = self.coordinator.register(name, definition, [])
 
     def run_lane(
-        self, epoch: int, lane: int, lanes: int, batch: pa.RecordBatch, query: str = QUERY
+        self,
+        epoch: int,
+        lane: int,
+        lanes: int,
+        batch: pa.RecordBatch,
+        query: str = QUERY,
+        rows_from_lane: int | None = None,
+        attempt: int | None = None,
     ) -> list[dict[str, Any]]:
         config = LaneConfig(
             self.coordinator.address,
@@ -76,9 +83,11 @@ class Cluster:
             KEYSPACE,
             lanes,
         )
-        task = Task(query, epoch, lane, next(self._attempts))
+        task = Task(query, epoch, lane, attempt or next(self._attempts))
         groups = KEYSPACE.group_of(batch.column(HASH).to_numpy())
-        mine = batch.filter(pa.array(groups % lanes == lane))
+        mine = batch.filter(
+            pa.array(groups % lanes == (lane if rows_from_lane is None else rows_from_lane))
+        )
         batches: Iterator[pa.RecordBatch] = iter([mine] if mine.num_rows else [])
         return [row for out in LaneRun(config, task).run(batches) for row in out.to_pylist()]
 

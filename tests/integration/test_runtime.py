@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.errors import EpochGap, IncompleteBatch, ProcessorError, StateMismatch
+from anabranch.errors import (
+    EpochGap,
+    IncompleteBatch,
+    InvalidArgument,
+    ProcessorError,
+    StateMismatch,
+)
 from anabranch.runtime.crashes import WORKER_POINTS
 from tests.integration.counting import Counting, Failing
 from tests.integration.harness import Cluster, Oracle, rows_of
@@ -142,3 +148,25 @@ def test_first_batch_that_never_ended_is_remembered_over_a_restart(tmp_path: Pat
         with pytest.raises(IncompleteBatch):
             cluster.run_batch(1, keys_of(1))
         run_and_check(cluster, Oracle(), 0)
+
+
+def test_tasks_that_are_not_lanes_are_refused(tmp_path: Path) -> None:
+    """What union() and coalesce() make of the stage: other numbers, several lanes in one task."""
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, keys_of(0))
+        with pytest.raises(InvalidArgument, match="own_stage"):
+            cluster.run_lane(1, 2, 2, rows_of(keys_of(1)), rows_from_lane=0)
+        with pytest.raises(InvalidArgument, match="own_stage"):
+            cluster.run_lane(1, 0, 2, rows_of(keys_of(1)), rows_from_lane=1)
+        cluster.run_lane(1, 0, 2, rows_of(keys_of(1)), attempt=77)
+        with pytest.raises(InvalidArgument, match="own_stage"):
+            cluster.run_lane(1, 0, 2, rows_of([]), attempt=77)
+
+
+def test_an_empty_run_of_a_lane_does_not_stand_for_the_real_one(tmp_path: Path) -> None:
+    oracle = Oracle()
+    with Cluster(tmp_path) as cluster:
+        cluster.run_batch(0, [])
+        cluster.run_lane(1, 0, 2, rows_of([]))  # a task that mistook its lane
+        run_and_check(cluster, oracle, 1)
+        run_and_check(cluster, oracle, 2)

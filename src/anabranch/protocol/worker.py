@@ -114,6 +114,8 @@ class HeldGroup:
     as_of: Epoch | None
     outputs_of: Epoch | None = None
     """Epoch whose outputs are cached."""
+    rows: int | None = None
+    """Number of input rows that these outputs come from; None: not counted."""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class Tx:
     phase: TxPhase = TxPhase.RECEIVING
     fresh: tuple[KeyGroup, ...] = ()
     """Key groups that this transaction applies (the others are answered from the cache)."""
+    rows: dict[KeyGroup, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -149,7 +152,9 @@ class WorkerMachine:
             case RowsComplete():
                 if event.tx not in self.transactions:
                     return []  # refused or replaced while the rows were on their way
-                return self._start(self._expect(event))
+                tx = self._expect(event)
+                tx.rows = dict(zip(tx.opened.groups, event.rows, strict=False))
+                return self._start(tx)
             case GroupsLoaded():
                 return self._loaded(self._expect(event))
             case TransactionApplied():
@@ -262,7 +267,7 @@ class WorkerMachine:
             return []
         held = self.held[opened.operator]
         tx.fresh = tuple(
-            g for g in opened.groups if g not in held or held[g].outputs_of != opened.epoch
+            g for g in opened.groups if g not in held or not self._answers(held[g], tx, g)
         )
         if not tx.fresh:
             return self._end(tx)
@@ -280,6 +285,12 @@ class WorkerMachine:
             tx.phase = TxPhase.APPLYING
             effects.append(ApplyTransaction(opened.tx, tx.fresh))
         return effects
+
+    @staticmethod
+    def _answers(held: HeldGroup, tx: Tx, group: KeyGroup) -> bool:
+        """Whether cached outputs are those of this transaction: same epoch, as many rows."""
+        rows = tx.rows.get(group)
+        return held.outputs_of == tx.opened.epoch and (rows is None or rows == held.rows)
 
     def _is_blocked(self, tx: Tx) -> bool:
         wanted = set(tx.opened.groups)
@@ -300,7 +311,7 @@ class WorkerMachine:
     def _durable(self, tx: Tx) -> list[Effect]:
         held = self.held[tx.opened.operator]
         for group in tx.fresh:
-            held[group].as_of = held[group].outputs_of = tx.opened.epoch
+            held[group] = HeldGroup(tx.opened.epoch, tx.opened.epoch, tx.rows.get(group))
         return self._end(tx)
 
     def _failed(self, tx: Tx, error: AnabranchError) -> list[Effect]:

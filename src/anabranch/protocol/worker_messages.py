@@ -45,6 +45,11 @@ class RowsComplete:
     """The end mark: all rows of the transaction are here."""
 
     tx: int
+    rows: tuple[int, ...] = ()
+    """How many for each of the transaction's key groups; empty: not counted.
+
+    Cached outputs answer a retry only if it has as many rows: tasks that mistook their lane must
+    not pass for the right ones."""
 
 
 @dataclass(frozen=True, slots=True)

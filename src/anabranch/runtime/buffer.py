@@ -34,6 +34,7 @@ class RowBuffer:
         self._buckets = max(1, min(buckets, len(self._groups)))
         self._batches: list[pa.RecordBatch] = []
         self._num_bytes = 0
+        self._rows = np.zeros(keyspace.groups, dtype=np.int64)
         self._spools: list[Spool] = []
         self._bucket_of_group = np.zeros(keyspace.groups, dtype=np.int64)
         for position, group in enumerate(self._groups):
@@ -41,6 +42,8 @@ class RowBuffer:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
+        groups = self.keyspace.group_of(batch.column(HASH).to_numpy(zero_copy_only=False))
+        self._rows += np.bincount(groups, minlength=self.keyspace.groups)
         if self._spools:
             self._divide(batch)
             return
@@ -52,6 +55,10 @@ class RowBuffer:
             for held in self._batches:
                 self._divide(held)
             self._batches = []
+
+    def rows_of(self, groups: Iterable[int]) -> tuple[int, ...]:
+        """Number of rows of each key group."""
+        return tuple(self._rows[list(groups)].tolist())
 
     def chunks(self) -> Iterator[RowChunk]:
         """The rows; may be called again."""

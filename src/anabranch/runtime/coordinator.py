@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.store import StateStore
-from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
+from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable, displaced
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.keyspace import KeySpace
 from anabranch.model.routing import initial_routing
@@ -71,6 +71,9 @@ class Operator:
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
     times: tuple[int, BatchTimes] | None = None
+    begun_epoch: int = -1
+    begun: set[int] = field(default_factory=set)
+    """Task attempts of that epoch that have begun."""
 
 
 class Coordinator:
@@ -234,6 +237,7 @@ class Coordinator:
                 f"Operator '{name}' was defined again after this query was built. Start a query "
                 "from the newest DataFrame, and give operators of one query names of their own."
             )
+        self._check_begun_once(operator, message)
         grant = self._request(
             lambda request: protocol.LaneBegan(
                 request,
@@ -246,6 +250,17 @@ class Coordinator:
         )
         times = self._times(operator, message["query_id"], epoch)
         return {**grant, "times": asdict(times), "initial": operator.initial}
+
+    def _check_begun_once(self, operator: Operator, message: Message) -> None:
+        """A task that begins twice runs several lanes one after the other: coalesce()."""
+        if message["is_retry"]:
+            return
+        with self._lock:
+            if operator.begun_epoch != message["epoch"]:
+                operator.begun_epoch, operator.begun = message["epoch"], set()
+            if message["attempt"] in operator.begun:
+                raise displaced(operator.name)
+            operator.begun.add(message["attempt"])
 
     def _times(self, operator: Operator, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:

@@ -165,7 +165,8 @@ class Worker:
             self._dispatch(protocol.LaneGone(run.opened.tx))
             raise
         if run.todo.empty():
-            self._dispatch(protocol.RowsComplete(run.opened.tx))
+            counts = run.rows.rows_of(run.opened.groups)
+            self._dispatch(protocol.RowsComplete(run.opened.tx, counts))
 
     def _serve(self, run: RunningTransaction, header: Message) -> Answer:
         """Perform this transaction's effects until the protocol answers or refuses."""

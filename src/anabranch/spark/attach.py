@@ -26,6 +26,10 @@ LANE = "__lane"
 """Column with the lane, first in its outputs until they have left its stage."""
 
 
+ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+"""Off: to Spark our operators are stateless, and it would leave out lanes that get no rows."""
+
+
 class Registry(Protocol):
     """The part of the coordinator that a new operator meets."""
 
@@ -44,6 +48,7 @@ def attach(
     plan: OperatorPlan,
     name: str,
     lanes: int,
+    own_stage: bool,
 ) -> DataFrame:
     """The operator's result as an ordinary streaming DataFrame."""
     if not plan.input.isStreaming:
@@ -51,6 +56,7 @@ def attach(
             f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static "
             "one."
         )
+    plan.input.sparkSession.conf.set(ADAPTIVE, "false")
     clock.watch(name, plan)
     initial = _save_initial_state(blobs, plan, name)
     definition_id = coordinator.register(name, plan.definition, initial)
@@ -60,11 +66,15 @@ def attach(
     rows = with_ticks(plan, config)
     group = F.pmod(F.col(HASH), F.lit(coordinator.keyspace.groups))
     lane = F.pmod(group, F.lit(lanes)).cast("int")
-    schema = StructType([StructField(LANE, IntegerType(), False), *plan.output_schema.fields])
-    result = rows.repartitionById(lanes, lane).mapInArrow(_numbered(lane_function(config)), schema)
-    # A stage of its own: all lanes run, once, as tasks 0..lanes-1, whatever the user does with the
-    # result (union, coalesce, head, two actions in foreachBatch).
-    result = result.repartitionById(lanes, F.col(LANE)).drop(LANE)
+    carried = rows.repartitionById(lanes, lane)
+    if own_stage:
+        # All lanes run as tasks 0..lanes-1, whatever the user does with the result (union,
+        # coalesce, head); it costs a second shuffle.
+        schema = StructType([StructField(LANE, IntegerType(), False), *plan.output_schema.fields])
+        result = carried.mapInArrow(_numbered(lane_function(config)), schema)
+        result = result.repartitionById(lanes, F.col(LANE)).drop(LANE)
+    else:
+        result = carried.mapInArrow(lane_function(config), plan.output_schema)
     if plan.event_time_column and plan.watermark_delay_ms is not None:
         # Operators downstream find event time by this mark, as Spark's own do.
         delay = {"spark.watermarkDelayMs": plan.watermark_delay_ms}

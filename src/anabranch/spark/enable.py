@@ -48,7 +48,10 @@ class Takeover:
             stream = self._group_by(df, *keys)
             self._planning.inside = True
             try:
-                return getattr(stream, method)(statefulProcessor, *args, name=name, **kw)
+                # User code stays as it is, also where it goes on with union() or coalesce().
+                return getattr(stream, method)(
+                    statefulProcessor, *args, name=name, own_stage=True, **kw
+                )
             finally:
                 self._planning.inside = False
 

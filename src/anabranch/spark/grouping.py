@@ -13,7 +13,7 @@ from anabranch.errors import InvalidArgument
 from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.spark.plan import OperatorPlan
 
-Attach = Callable[[OperatorPlan, str], DataFrame]
+Attach = Callable[[OperatorPlan, str, bool], DataFrame]
 
 
 class GroupedStream:
@@ -37,8 +37,12 @@ class GroupedStream:
         eventTimeColumnName: str = "",
         *,
         name: str | None = None,
+        own_stage: bool = False,
     ) -> DataFrame:
-        """PySpark's `GroupedData.transformWithState`; state is kept under `name`."""
+        """PySpark's `GroupedData.transformWithState`; state is kept under `name`.
+
+        Where union() or coalesce() follow directly, `own_stage` keeps them apart with a shuffle.
+        """
         return self._transform(
             statefulProcessor,
             outputStructType,
@@ -47,6 +51,7 @@ class GroupedStream:
             initialState,
             eventTimeColumnName,
             name,
+            own_stage,
             use_pandas=False,
         )
 
@@ -60,6 +65,7 @@ class GroupedStream:
         eventTimeColumnName: str = "",
         *,
         name: str | None = None,
+        own_stage: bool = False,
     ) -> DataFrame:
         """PySpark's `GroupedData.transformWithStateInPandas`; state is kept under `name`."""
         return self._transform(
@@ -70,15 +76,23 @@ class GroupedStream:
             initialState,
             eventTimeColumnName,
             name,
+            own_stage,
             use_pandas=True,
         )
 
-    def aggregate(self, *, name: str, outputMode: str = "update", **aggregates: Any) -> DataFrame:
+    def aggregate(
+        self,
+        *,
+        name: str,
+        outputMode: str = "update",
+        own_stage: bool = False,
+        **aggregates: Any,
+    ) -> DataFrame:
         """Columnar aggregates (see `anabranch.agg`), one output column for each keyword."""
         from anabranch.spark.aggregate import plan_aggregate
 
         plan = plan_aggregate(self._df, self._keys, self._window, aggregates, outputMode)
-        return self._attach(plan, name)
+        return self._attach(plan, name, own_stage)
 
     def process(
         self,
@@ -87,6 +101,7 @@ class GroupedStream:
         *,
         name: str,
         event_time: str | None = None,
+        own_stage: bool = False,
     ) -> DataFrame:
         """A columnar operator of your own (see `anabranch.ColumnarProcessor`).
 
@@ -98,7 +113,7 @@ class GroupedStream:
         plan = plan_columnar(
             self._df, self._keys, processor, outputStructType, event_time=event_time
         )
-        return self._attach(plan, name)
+        return self._attach(plan, name, own_stage)
 
     def _transform(
         self,
@@ -109,6 +124,7 @@ class GroupedStream:
         initial: Any,
         event_time_column: str,
         name: str | None,
+        own_stage: bool,
         use_pandas: bool,
     ) -> DataFrame:
         from anabranch.spark.stateful import plan_transform_with_state
@@ -125,7 +141,7 @@ class GroupedStream:
             event_time_column,
             use_pandas,
         )
-        return self._attach(plan, name or type(processor).__name__)
+        return self._attach(plan, name or type(processor).__name__, own_stage)
 
     def _no_window(self, method: str) -> None:
         if self._window is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.errors import AnabranchError, ServiceUnavailable
+from anabranch.errors import AnabranchError, ServiceUnavailable, displaced
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.model.routing import lane_groups
 from anabranch.transport.client import Exchange, Peer
@@ -99,7 +99,7 @@ class LaneRun:
             if not self._missing:
                 break
             time.sleep(RETRY_SECONDS * attempt)
-            self._send_and_receive(self._begin(), self._rows)
+            self._send_and_receive(self._begin(is_retry=True), self._rows)
         if self._missing:
             raise self._failure
         self._finish()
@@ -108,12 +108,22 @@ class LaneRun:
 
     def _keep(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
+            self._check_lane(batch)
             self._row_schema = batch.schema
             self._rows.append(batch)
             yield batch
 
-    def _begin(self) -> Message:
+    def _check_lane(self, batch: pa.RecordBatch) -> None:
+        """A task is a lane only while nothing in its stage merges or renumbers partitions."""
+        if batch.num_rows:
+            group = batch.column(HASH)[0].as_py() % self._config.keyspace.groups
+            if group % self._config.lanes != self._task.lane:
+                raise displaced(self._config.operator)
+
+    def _begin(self, is_retry: bool = False) -> Message:
         task = self._task
+        if task.lane >= self._config.lanes:
+            raise displaced(self._config.operator)
         message = {
             "operator": self._config.operator,
             "definition": self._config.definition,
@@ -121,6 +131,8 @@ class LaneRun:
             "epoch": task.epoch,
             "lane": task.lane,
             "lanes": self._config.lanes,
+            "attempt": task.attempt,
+            "is_retry": is_retry,
         }
         return self._coordinator.call("begin", message)
 
