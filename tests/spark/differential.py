@@ -111,7 +111,7 @@ def both(spark: DataFrame, ours: DataFrame) -> DataFrame:
     """Both sides in one query, so that they see the same clocks; marked in the first column."""
     assert spark.schema == ours.schema
     left, right = (df.select(F.lit(s), "*") for s, df in zip(SIDES, (spark, ours), strict=True))
-    return left.union(right)
+    return left.union(right.repartition(2))  # without it, the lanes would be renumbered
 
 
 def wait_for(condition: Callable[[], bool], watched: Watched) -> None:

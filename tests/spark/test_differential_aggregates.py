@@ -102,7 +102,7 @@ def test_windows(spark: SparkSession, service: StateService, tmp_path: Path, mod
         reference = df.groupBy("k", *windows).agg(*columns)
         native.append(alike(name, reference, window, AGGREGATES))
         result = service.group_by(df, "k", window=window).aggregate(
-            name=f"{mode}-{name}", outputMode=mode, **AGGREGATES
+            name=f"{mode}-{name}", outputMode=mode, own_stage=True, **AGGREGATES
         )
         ours.append(alike(name, result, window, AGGREGATES))
     with ExitStack() as stack:
