@@ -91,7 +91,7 @@ def main() -> None:
         name: [tuple(row) for row in spark.read.parquet(str(folder / name)).collect()]
         for name in ("seen", "w")
     }
-    print("RESULT " + json.dumps(result))
+    sys.stdout.write("RESULT " + json.dumps(result))
     spark.stop()
 
 
