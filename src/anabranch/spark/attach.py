@@ -75,10 +75,13 @@ def attach(
         result = result.repartitionById(lanes, F.col(LANE)).drop(LANE)
     else:
         result = carried.mapInArrow(lane_function(config), plan.output_schema)
-    if plan.event_time_column and plan.watermark_delay_ms is not None:
-        # Operators downstream find event time by this mark, as Spark's own do.
-        delay = {"spark.watermarkDelayMs": plan.watermark_delay_ms}
-        result = result.withMetadata(plan.event_time_column, delay)
+    for field in plan.output_schema.fields:
+        # Spark finds event time and window columns by such marks, also ours.
+        marks = dict(field.metadata)
+        if field.name == plan.event_time_column and plan.watermark_delay_ms is not None:
+            marks["spark.watermarkDelayMs"] = plan.watermark_delay_ms
+        if marks:
+            result = result.withMetadata(field.name, marks)
     return result
 
 
