@@ -26,8 +26,10 @@ except ImportError:  # PySpark 4.1
 class TickReader(DataSourceStreamReader):
     """Offsets that count ticks; no partitions, no rows."""
 
-    def __init__(self, config: LaneConfig) -> None:
+    def __init__(self, config: LaneConfig, time_mode: str) -> None:
         self._config = config
+        self._time_mode = time_mode
+        self._must_end = False
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first tick."""
@@ -38,7 +40,9 @@ class TickReader(DataSourceStreamReader):
         return {"tick": start["tick"] + 1} if self._is_due() else start
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Ticks follow from rows that were there at the start, so they end by themselves."""
+        """Ticks of event time follow from rows that were there at the start, so they end; those of
+        processing time never do."""
+        self._must_end = True
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
         """No rows, so nothing to read."""
@@ -49,6 +53,8 @@ class TickReader(DataSourceStreamReader):
         return iter([])
 
     def _is_due(self) -> bool:
+        if self._must_end and self._time_mode == "processingtime":
+            return False
         peer = Peer(self._config.coordinator, self._config.token, "The state service")
         return bool(peer.call("tick", {"operator": self._config.operator})["tick"])
 
@@ -59,8 +65,8 @@ class OldTickReader(TickReader):
     A restarted query may run one batch without rows more than on newer versions.
     """
 
-    def __init__(self, config: LaneConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LaneConfig, time_mode: str) -> None:
+        super().__init__(config, time_mode)
         self._tick = 0
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
@@ -70,18 +76,19 @@ class OldTickReader(TickReader):
         return {"tick": self._tick}
 
 
-def tick_reader(config: LaneConfig) -> TickReader:
+def tick_reader(config: LaneConfig, time_mode: str) -> TickReader:
     """The reader for the PySpark that is installed."""
     if SupportsTriggerAvailableNow is None:
-        return OldTickReader(config)
+        return OldTickReader(config, time_mode)
     SupportsTriggerAvailableNow.register(TickReader)
-    return TickReader(config)
+    return TickReader(config, time_mode)
 
 
 def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
     """The operator's input, joined by ticks if its time mode needs them."""
     if plan.time_mode == "none":
         return plan.input
+    time_mode = plan.time_mode
 
     class Ticks(DataSource):
         """Carries the connection in its closure: options would show up in query plans."""
@@ -91,7 +98,7 @@ def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
             return "anabranch_ticks"
 
         def streamReader(self, schema: Any) -> TickReader:
-            return tick_reader(config)
+            return tick_reader(config, time_mode)
 
     session = plan.input.sparkSession
     session.dataSource.register(Ticks)
