@@ -7,6 +7,7 @@ another batch.
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -21,6 +22,8 @@ try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 except ImportError:  # PySpark 4.1
     SupportsTriggerAvailableNow = None  # type: ignore[assignment,misc]
+
+_numbers = itertools.count(1)
 
 
 class TickReader(DataSourceStreamReader):
@@ -89,18 +92,20 @@ def with_ticks(plan: OperatorPlan, config: LaneConfig) -> DataFrame:
     if plan.time_mode == "none":
         return plan.input
     time_mode = plan.time_mode
+    # Spark looks a source up again when a query starts: each needs a name of its own.
+    source = f"anabranch_ticks_{next(_numbers)}"
 
     class Ticks(DataSource):
         """Carries the connection in its closure: options would show up in query plans."""
 
         @classmethod
         def name(cls) -> str:
-            return "anabranch_ticks"
+            return source
 
         def streamReader(self, schema: Any) -> TickReader:
             return tick_reader(config, time_mode)
 
     session = plan.input.sparkSession
     session.dataSource.register(Ticks)
-    ticks = session.readStream.format("anabranch_ticks").schema(plan.input.schema).load()
+    ticks = session.readStream.format(source).schema(plan.input.schema).load()
     return plan.input.union(ticks)
