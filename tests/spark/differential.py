@@ -70,7 +70,6 @@ class Watched:
         collect: Callable[[DataFrame], list[Row]] = DataFrame.collect,
     ) -> None:
         self.rows: dict[int, list[Row]] = {}
-        self.error: BaseException | None = None
 
         def sink(batch: DataFrame, batch_id: int) -> None:
             self.rows[batch_id] = collect(batch)

@@ -56,7 +56,7 @@ def test_state_variables(
     arguments = (OUTPUT, "Update", "None")
     native = getattr(df.groupBy("g", "h"), method)(kind("None"), *arguments)
     grouped = service.group_by(df, "g", "h")
-    ours = getattr(grouped, method)(kind("None"), *arguments, name=f"state-{api}")
+    ours = getattr(grouped, method)(kind("None"), *arguments, name=f"state-{api}", own_stage=True)
     with Watched(both(native, ours), tmp_path / "check") as watched:
         play(feed, commands(1, 4, 150, STATE_OPS, null_h=api == "rows"), watched)
     shown = check_sides(watched)
@@ -117,15 +117,15 @@ def test_processing_time(
     feed = Feed(spark, tmp_path, INPUT)
     df = feed.stream()
 
-    def transform(grouped: Any, **name: str) -> DataFrame:
+    def transform(grouped: Any, **more: Any) -> DataFrame:
         result: DataFrame = getattr(grouped, method)(
             kind("ProcessingTime", ttl_ms=1500), OUTPUT, "Update", "ProcessingTime",
-            initialState=initial_state(spark).groupBy("g", "h"), **name,
+            initialState=initial_state(spark).groupBy("g", "h"), **more,
         )  # fmt: skip
         return result
 
     native = transform(df.groupBy("g", "h"))
-    ours = transform(service.group_by(df, "g", "h"), name=f"processing-{api}")
+    ours = transform(service.group_by(df, "g", "h"), name=f"processing-{api}", own_stage=True)
     batches = commands(3, 4, 80, STATE_OPS + TIMER_OPS)
     with Watched(both(native, ours), tmp_path / "check") as watched:
         for at, rows in enumerate(batches):

@@ -184,7 +184,8 @@ def test_every_type(spark: SparkSession, service: StateService, tmp_path: Path, 
     processor = TypedRows() if api == "rows" else TypedFrames()
     arguments = (processor, OUTPUT, "Update", "None")
     native = getattr(df.groupBy(*KEYS), method)(*arguments)
-    ours = getattr(service.group_by(df, *KEYS), method)(*arguments, name=f"typed-{api}")
+    grouped = service.group_by(df, *KEYS)
+    ours = getattr(grouped, method)(*arguments, name=f"typed-{api}", own_stage=True)
     # pandas has no null in integer columns, and Spark takes what it has instead for keys.
     keys = len(KEY_KINDS) * (2 if api == "rows" else 1)
     batches = [[{"id": batch * 50 + k, "key": k} for k in range(keys)] for batch in range(3)]
