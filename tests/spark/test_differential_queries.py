@@ -44,7 +44,7 @@ class Closing(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
-        count, _ = self._count.get()
+        count, _ = self._count.get() or (0, 0)
         self._count.clear()
         # Not before the watermark: what comes after this operator would take it for late.
         moment = timerValues.getCurrentWatermarkInMs() / 1000 + 1
@@ -80,62 +80,71 @@ ENDED = ("k string, ts timestamp, n long", "Append", "EventTime")
 COUNTED = ("k long, ts timestamp, n long", "Append", "EventTime")
 
 
-def test_chained(spark: SparkSession, service: StateService, tmp_path: Path) -> None:
-    """Event time goes through an operator into the next one, be that Spark's or the service's."""
+Pair = tuple[DataFrame, DataFrame]
+
+
+def processors(df: DataFrame, service: StateService) -> Pair:
+    native = df.groupBy("k").transformWithState(Closing(), *ENDED, None, "ts")
+    ours = service.group_by(df, "k").transformWithState(
+        Closing(), *ENDED, None, "ts", name="processors-1"
+    )
+    return (
+        native.groupBy("n").transformWithState(Closing(), *COUNTED),
+        service.group_by(ours, "n").transformWithState(Closing(), *COUNTED, name="processors-2"),
+    )
+
+
+def windows(df: DataFrame, service: StateService) -> Pair:
+    native = df.groupBy("k", F.window("ts", "5 seconds")).agg(F.count("v").alias("n"))
+    ours = service.group_by(df, "k", window=agg.tumbling("ts", "5 seconds")).aggregate(
+        n=agg.count("v"), outputMode="append", name="windows-1"
+    )
+    moment = F.window_time("window")
+    return (
+        native.groupBy(F.window(moment, "20 seconds")).agg(F.sum("n").alias("n")),
+        service.group_by(ours, window=agg.tumbling(moment, "20 seconds")).aggregate(
+            n=agg.sum("n"), outputMode="append", name="windows-2"
+        ),
+    )
+
+
+def mixed(df: DataFrame, service: StateService) -> Pair:
+    """The service's result in an operator of Spark."""
+    native = df.groupBy("k").transformWithState(Closing(), *ENDED, None, "ts")
+    ours = service.group_by(df, "k").transformWithState(
+        Closing(), *ENDED, None, "ts", name="mixed-1"
+    )
+    window = F.window("ts", "10 seconds")
+    return (
+        native.groupBy(window).agg(F.sum("n").alias("n")),
+        ours.groupBy(window).agg(F.sum("n").alias("n")),
+    )
+
+
+@pytest.mark.parametrize("chain", [processors, windows, mixed])
+def test_chained(
+    spark: SparkSession,
+    service: StateService,
+    tmp_path: Path,
+    chain: Callable[[DataFrame, StateService], Pair],
+) -> None:
+    """Event time goes through an operator into the next one."""
     feed = Feed(spark, tmp_path, INPUT)
-    df = timed(feed.stream())
-    pairs = {
-        "processors": (
-            df.groupBy("k")
-            .transformWithState(Closing(), *ENDED, None, "ts")
-            .groupBy("n")
-            .transformWithState(Closing(), *COUNTED),
-            service.group_by(
-                service.group_by(df, "k").transformWithState(
-                    Closing(), *ENDED, None, "ts", name="ended"
-                ),
-                "n",
-            ).transformWithState(Closing(), *COUNTED, name="counted"),
-        ),
-        "windows": (
-            df.groupBy("k", F.window("ts", "5 seconds"))
-            .agg(F.count("v").alias("n"))
-            .groupBy(F.window(F.window_time("window"), "20 seconds"))
-            .agg(F.sum("n").alias("n")),
-            service.group_by(
-                service.group_by(df, "k", window=agg.tumbling("ts", "5 seconds")).aggregate(
-                    n=agg.count("v"), outputMode="append", name="short"
-                ),
-                window=agg.tumbling(F.window_time("window"), "20 seconds"),
-            ).aggregate(n=agg.sum("n"), outputMode="append", name="long"),
-        ),
-        "mixed": (
-            df.groupBy("k")
-            .transformWithState(Closing(), *ENDED, None, "ts")
-            .groupBy(F.window("ts", "10 seconds"))
-            .agg(F.sum("n").alias("n")),
-            service.group_by(df, "k")
-            .transformWithState(Closing(), *ENDED, None, "ts", name="mixed")
-            .groupBy(F.window("ts", "10 seconds"))
-            .agg(F.sum("n").alias("n")),
-        ),
-    }
     with ExitStack() as stack:
-        watched = {
-            name: [
-                stack.enter_context(Watched(result, tmp_path / name / side, "append"))
-                for side, result in zip(SIDES, pair, strict=True)
-            ]
-            for name, pair in pairs.items()
-        }
-        play(feed, BATCHES, *(each for pair in watched.values() for each in pair))
-    for native, ours in watched.values():
-        check_equal(native.batches(), ours.batches())
-        assert any(native.batches().values())
+        native, ours = (
+            stack.enter_context(Watched(result, tmp_path / side, "append"))
+            for side, result in zip(SIDES, chain(timed(feed.stream()), service), strict=True)
+        )
+        play(feed, BATCHES, native, ours)
+    check_equal(native.batches(), ours.batches())
+    assert any(native.batches().values())
     # Operators in one query are at the same batch, also those that had nothing to do.
-    epochs = {name: op["last_epoch"] for name, op in service.status()["operators"].items()}
-    assert epochs["ended"] == epochs["counted"] == max(watched["processors"][1].rows)
-    assert epochs["short"] == epochs["long"] == max(watched["windows"][1].rows)
+    epochs = {
+        operator["last_epoch"]
+        for name, operator in service.status()["operators"].items()
+        if name.startswith(chain.__name__)
+    }
+    assert epochs == {max(ours.rows)}
 
 
 def test_available_now(spark: SparkSession, service: StateService, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,42 +71,35 @@ def initial_state(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "g string, h int, a long, b string")
 
 
-def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path, api: str) -> None:
     """Timers, late rows, batches without rows, initial state, keys that are expressions."""
+    method, kind = APIS[api]
     feed = Feed(spark, tmp_path, INPUT)
-    watched: dict[str, Watched] = {}
     df = feed.stream().withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "5 seconds")
-    for side in ("spark", "ours"):
-        for api, (method, kind) in APIS.items():
-            if side == "ours":
-                service.enable()
-            try:
-                # Spark groups by columns only; the service also by expressions.
-                upper = df.withColumn("upper", F.upper("g"))
-                grouped = (
-                    upper.groupBy("upper", "h")
-                    if side == "spark"
-                    else df.groupBy(F.upper("g"), "h")
-                )
-                result = getattr(grouped, method)(
-                    kind("EventTime"), OUTPUT, "Update", "EventTime",
-                    initialState=initial_state(spark).groupBy("g", "h"),
-                )  # fmt: skip
-            finally:
-                service.disable()
-            watched[f"{side}-{api}"] = Watched(result, tmp_path / f"{side}-{api}")
+
+    def transform(grouped: Any) -> DataFrame:
+        result: DataFrame = getattr(grouped, method)(
+            kind("EventTime"), OUTPUT, "Update", "EventTime",
+            initialState=initial_state(spark).groupBy("g", "h"),
+        )  # fmt: skip
+        return result
+
+    # Spark groups by columns only; the service also by expressions.
+    native = transform(df.withColumn("upper", F.upper("g")).groupBy("upper", "h"))
+    service.enable()
     try:
-        play(feed, commands(2, 4, 60, STATE_OPS[::3] + TIMER_OPS, step=8), *watched.values())
+        ours = transform(df.groupBy(F.upper("g"), "h"))
     finally:
-        for each in watched.values():
-            each.query.stop()
-    assert sorted(service.status()["operators"]) >= ["ScriptedFrames", "ScriptedRows"]
-    for api in APIS:
-        shown = watched[f"spark-{api}"].batches()
-        check_equal(shown, watched[f"ours-{api}"].batches())
-        assert len(shown) > 5, "no batches without rows"
-        assert sum("'timer'" in row for rows in shown.values() for row in rows) > 10
-        assert 100 < sum("timer'" not in row for rows in shown.values() for row in rows) < 240
+        service.disable()
+    with Watched(native, tmp_path / "spark") as left, Watched(ours, tmp_path / "ours") as right:
+        play(feed, commands(2, 4, 60, STATE_OPS[::3] + TIMER_OPS, step=8), left, right)
+    assert kind.__name__ in service.status()["operators"]
+    shown = left.batches()
+    check_equal(shown, right.batches())
+    assert len(shown) > 5, "no batches without rows"
+    assert sum("'timer'" in row for rows in shown.values() for row in rows) > 10
+    assert 100 < sum("timer'" not in row for rows in shown.values() for row in rows) < 240
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -131,10 +125,11 @@ def test_processing_time(
         for at, rows in enumerate(batches):
             feed.add(rows)
             # Spark always wants another batch, so that there is no end to wait for.
-            wait_for(lambda at=at: commands_seen(watched) == 2 * 80 * (at + 1), watched)
+            wait_for(partial(has_seen, watched, 2 * 80 * (at + 1)), watched)
     shown = check_sides(watched)
     assert sum("'timer'" in row for rows in shown.values() for row in rows) > 10
 
 
-def commands_seen(watched: Watched) -> int:
-    return sum(row["op"] != "timer" for rows in list(watched.rows.values()) for row in rows)
+def has_seen(watched: Watched, commands: int) -> bool:
+    batches = list(watched.rows.values())
+    return sum(row["op"] != "timer" for rows in batches for row in rows) == commands
