@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
@@ -48,6 +48,10 @@ class StateService:
         Interface to listen on; loopback unless Spark's executors are on other hosts.
     fsync : bool
         Whether files reach the disk, not only the operating system, before a batch commits.
+    start_empty : collection of str
+        Names of operators that are new in a query that has run before, and start empty there.
+        Without it, a batch after the first one that finds no state is refused: it was lost or is
+        elsewhere.
 
     Examples
     --------
@@ -69,8 +73,9 @@ class StateService:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         host: str = "127.0.0.1",
         fsync: bool = True,
+        start_empty: Collection[str] = (),
     ) -> None:
-        _check_arguments(spark, workers, key_groups, bins, lanes, memory_bytes)
+        _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
@@ -93,9 +98,9 @@ class StateService:
                     bins=bins,
                     memory_bytes=memory_bytes,
                     fsync=fsync,
-                    python_path=tuple(os.path.abspath(path) for path in sys.path),
                 ),
                 host,
+                start_empty,
             )
         except BaseException:
             self._store.close()
@@ -115,7 +120,7 @@ class StateService:
 
         self._check_running()
         if self._enabled is None:
-            self._enabled = Takeover(self.group_by)
+            self._enabled = Takeover(self.group_by, self._is_free)
             self._enabled.start()
 
     def disable(self) -> None:
@@ -124,8 +129,20 @@ class StateService:
             self._enabled.stop()
             self._enabled = None
 
+    def _is_free(self, name: str) -> bool:
+        """Whether a name can be used for another definition: never used, or its query has ended."""
+        query_id = self._coordinator.query_of(name)
+        if not self._coordinator.is_known(name):
+            return True
+        if query_id is None or not self._coordinator.has_begun(name):
+            return False  # defined for a query that is still to come
+        return not self._clock.is_running(name, query_id)
+
     def _attach(self, plan: OperatorPlan, name: str, own_stage: bool) -> DataFrame:
         self._check_running()
+        given: Any = name
+        if not isinstance(given, str) or not given:
+            raise InvalidArgument(f"An operator's name must be a text, got {given!r}.")
         query_id = self._coordinator.query_of(name)
         if query_id is not None and self._clock.is_running(name, query_id):
             raise InvalidArgument(
@@ -187,19 +204,24 @@ def _stop(coordinator: Coordinator, store: StateStore) -> None:
 
 
 def _check_arguments(
-    spark: SparkSession,
-    workers: int,
-    key_groups: int,
-    bins: int,
-    lanes: int | None,
-    memory_bytes: int,
+    spark: Any,
+    location: Any,
+    workers: Any,
+    key_groups: Any,
+    bins: Any,
+    lanes: Any,
+    memory_bytes: Any,
 ) -> None:
+    if not isinstance(location, str) or not location:
+        raise InvalidArgument(f"location must be a folder or a URI, got {location!r}.")
+    if type(spark).__name__ != "SparkSession":
+        raise InvalidArgument(f"The first argument must be a SparkSession, got {spark!r}.")
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidArgument(
             "Spark Connect sessions have no driver in this process, where the state service lives. "
             "Use a classic session: SparkSession.builder.master(...).getOrCreate()."
         )
-    numbers: Sequence[tuple[str, int | None]] = (
+    numbers = (
         ("workers", workers),
         ("key_groups", key_groups),
         ("bins", bins),
@@ -215,7 +237,7 @@ def _check_arguments(
             f"{workers} workers cannot share {key_groups} key groups. Ask for fewer workers, or "
             "for more key_groups in a new location (their number is fixed once there is state)."
         )
-    if memory_bytes < 16 << 20:
+    if not isinstance(memory_bytes, int) or memory_bytes < 16 << 20:
         raise InvalidArgument(f"memory_bytes must be at least 16 MiB, got {memory_bytes}.")
 
 

@@ -161,7 +161,14 @@ def test_batches_build_on_each_other(coordinator: Coordinator) -> None:
     assert base_of(coordinator.begin(2)) == 1
 
 
-def test_first_batch_of_an_operator_may_have_any_number(coordinator: Coordinator) -> None:
+def test_an_operator_without_state_starts_with_the_query(coordinator: Coordinator) -> None:
+    assert refused(coordinator.begin(7), EpochGap)
+    assert base_of(coordinator.begin(0)) is None
+
+
+def test_an_operator_may_start_empty_in_the_middle_if_asked(coordinator: Coordinator) -> None:
+    coordinator(OperatorRegistered(OP, "q", start_empty=True))
+    coordinator.begin(7)
     assert base_of(coordinator.begin(7)) is None
     coordinator.batch(7)
     assert base_of(coordinator.begin(8)) == 7
@@ -287,18 +294,18 @@ def test_incomplete_first_batch_is_found_after_a_restart() -> None:
 
 
 def test_incomplete_first_batch_is_found_after_a_registration(coordinator: Coordinator) -> None:
-    coordinator.begin(3)
+    coordinator.begin(0)
     coordinator.register()
-    assert refused(coordinator.begin(4), IncompleteBatch)
-    coordinator.batch(3)
-    assert base_of(coordinator.begin(4)) == 3
+    assert refused(coordinator.begin(1), IncompleteBatch)
+    coordinator.batch(0)
+    assert base_of(coordinator.begin(1)) == 0
 
 
 def test_first_epoch_is_remembered_for_a_query_that_is_bound_already() -> None:
     coordinator = Coordinator().up()
     coordinator(OperatorRegistered(OP, "q"))
-    bound, _ = coordinator(LaneBegan(1, OP, "q", Epoch(2), Lane(0), 2))
-    assert bound == BindQuery(OP, "q", Epoch(2))
+    bound, _ = coordinator(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 2))
+    assert bound == BindQuery(OP, "q", Epoch(0))
 
 
 def test_batch_whose_manifest_failed_is_found_by_the_next_one(coordinator: Coordinator) -> None:

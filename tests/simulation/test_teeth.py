@@ -283,6 +283,7 @@ def first_batch_is_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     def forget(self: CoordinatorMachine, event: Any) -> list[coordinator.Effect]:
         effects = registered(self, event)
         self.operators[event.operator].first = None
+        self.operators[event.operator].start_empty = True  # the other guard against it
         return effects
 
     patch.setattr(CoordinatorMachine, "_operator_registered", forget)

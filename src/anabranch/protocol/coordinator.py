@@ -95,6 +95,7 @@ class OperatorView:
     before_committed: Epoch | None
     first: Epoch | None = None
     """The operator's first epoch; matters until something is committed."""
+    start_empty: bool = False
     base: Epoch | None = None
     """Epoch that `current` is built on."""
     current: EpochProgress | None = None
@@ -147,7 +148,13 @@ class CoordinatorMachine:
 
     def _operator_registered(self, event: OperatorRegistered) -> list[Effect]:
         old = self.operators.get(event.operator)
-        view = OperatorView(event.query_id, event.committed, event.before_committed, event.first)
+        view = OperatorView(
+            event.query_id,
+            event.committed,
+            event.before_committed,
+            event.first,
+            event.start_empty,
+        )
         self.operators[event.operator] = view
         if old is None:
             return []
@@ -324,6 +331,8 @@ def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
     first = operator.first
     if committed is None and first is not None and event.epoch > first:
         return _incomplete(event, first, current)  # it began before a restart
+    if committed is None and first is None and event.epoch > 0 and not operator.start_empty:
+        return _no_state(event)
     if committed is None or event.epoch in (committed, committed + 1):
         return None
     direction = "ahead of" if event.epoch > committed else "behind"
@@ -331,6 +340,16 @@ def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
         f"Spark asked for batch {event.epoch} of operator '{event.operator}', {direction} its "
         f"state, which is at batch {committed}. Checkpoint and state location must be kept, "
         "copied and restored together: restore the ones that belong together."
+    )
+
+
+def _no_state(event: LaneBegan) -> AnabranchError:
+    return EpochGap(
+        f"Spark asked for batch {event.epoch} of operator '{event.operator}', but the state "
+        "location holds nothing of it. If its state is elsewhere (another location or name), "
+        "point to it. If foreachBatch did not use its DataFrame in the first batch, let it, and "
+        "start the query with a new checkpoint. If the operator is new in this query and shall "
+        f"start empty here, say StateService(..., start_empty=['{event.operator}'])."
     )
 
 

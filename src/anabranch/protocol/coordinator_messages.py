@@ -22,6 +22,8 @@ class OperatorRegistered:
     """Epoch that `committed` was built on; None: it was the operator's first."""
     first: Epoch | None = None
     """Epoch that BindQuery remembered: until it is committed, no other one may begin."""
+    start_empty: bool = False
+    """Whether an operator without state may begin in the middle of a query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,6 @@ class WorkerConfig:
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """Limit for rows and outputs in flight; beyond it they go to disk."""
     fsync: bool = True
-    python_path: tuple[str, ...] = ()
-    """Where user code is found: the driver's module search path."""
 
     @property
     def keyspace(self) -> KeySpace:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import secrets
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark import cloudpickle
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.store import StateStore
-from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable, displaced
+from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.keyspace import KeySpace
 from anabranch.model.routing import initial_routing
@@ -30,6 +31,7 @@ from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.maintenance import Maintenance
+from anabranch.runtime.operator import Operator, describe
 from anabranch.runtime.pool import WorkerPool
 from anabranch.transport.auth import new_token
 from anabranch.transport.client import Peer
@@ -49,33 +51,6 @@ class Clock(Protocol):
         """Whether a batch should run although no source has new rows."""
 
 
-@dataclass(slots=True)
-class BatchTiming:
-    """How long an operator took for one batch, for status()."""
-
-    epoch: int
-    started: float
-    seconds: float | None = None
-    stats: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Operator:
-    """An operator as the coordinator's runtime knows it."""
-
-    name: str
-    definition: OperatorDefinition
-    pickled: bytes
-    initial: list[str]
-    definition_id: int
-    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
-    lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
-    times: tuple[int, BatchTimes] | None = None
-    begun_epoch: int = -1
-    begun: set[int] = field(default_factory=set)
-    """Task attempts of that epoch that have begun."""
-
-
 class Coordinator:
     """Handler of the driver's server (transport: Handler) and interpreter of the protocol."""
 
@@ -88,7 +63,9 @@ class Coordinator:
         workers: int,
         make_config: Callable[..., WorkerConfig],
         host: str,
+        start_empty: Collection[str] = (),
     ) -> None:
+        self._start_empty = frozenset(start_empty)
         self.token = new_token()
         self.keyspace = keyspace
         self._store = store
@@ -130,7 +107,13 @@ class Coordinator:
         Returns the number of this definition: lanes of an earlier one of the same name are refused.
         """
         definition_id = next(self._definition_ids)
-        header = encode({"operator": name, "definition": definition_id})
+        header = encode(
+            {
+                "operator": name,
+                "definition": definition_id,
+                "python_path": [os.path.abspath(path) for path in sys.path],
+            }
+        )
         pickled = header + b"\n" + cloudpickle.dumps(definition)
         with self._store_lock:
             record = self._store.open_operator(name, definition.description, self.keyspace)
@@ -141,7 +124,9 @@ class Coordinator:
             self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
             first = None if record.first_epoch is None else Epoch(record.first_epoch)
             self._dispatch(
-                protocol.OperatorRegistered(name, record.query_id, committed, before, first)
+                protocol.OperatorRegistered(
+                    name, record.query_id, committed, before, first, name in self._start_empty
+                )
             )
         for worker, peer in self._pool.peers().items():
             try:
@@ -149,6 +134,17 @@ class Coordinator:
             except ServiceUnavailable as error:  # its replacement gets the operator when it starts
                 _log.info("Worker %s went away while it was prepared: %s", worker, error)
         return definition_id
+
+    def is_known(self, name: str) -> bool:
+        """Whether an operator of that name was defined in this run."""
+        with self._lock:
+            return name in self._operators
+
+    def has_begun(self, name: str) -> bool:
+        """Whether a batch of the operator's present definition has begun."""
+        with self._lock:
+            operator = self._operators.get(name)
+            return operator is not None and operator.begun_epoch >= 0
 
     def query_of(self, name: str) -> str | None:
         """The query that an operator of this run belongs to, once it is known."""
@@ -161,38 +157,8 @@ class Coordinator:
         with self._lock:
             summary = self._machine.statistics()
             routing = self._machine.routing
-            timings = {name: list(op.timings) for name, op in self._operators.items()}
-        pids = self._pool.pids()
-        reports = {}
-        for worker, peer in self._pool.peers().items():
-            try:
-                reports[worker] = peer.call("status", {}, timeout_seconds=10)
-            except AnabranchError:
-                continue  # it just went away; the next call shows its replacement
-        workers = {
-            worker: {
-                "status": phase,
-                "pid": pids.get(worker),
-                "restarts": incarnation,
-                "key_groups": len(routing.groups_of(worker)),
-                **_totals(reports.get(worker)),
-            }
-            for worker, (phase, incarnation) in summary["workers"].items()
-        }
-        operators = {
-            name: {
-                "last_epoch": committed,
-                **_operator_totals(name, reports),
-                "batches": [asdict(timing) for timing in timings.get(name, [])],
-            }
-            for name, committed in summary["committed"].items()
-        }
-        return {
-            "routing_version": summary["routing_version"],
-            "key_groups": self.keyspace.groups,
-            "workers": workers,
-            "operators": operators,
-        }
+            operators = dict(self._operators)
+        return describe(summary, routing, operators, self._pool)
 
     def pids(self) -> dict[WorkerId, int]:
         """Process ids of the workers."""
@@ -237,7 +203,9 @@ class Coordinator:
                 f"Operator '{name}' was defined again after this query was built. Start a query "
                 "from the newest DataFrame, and give operators of one query names of their own."
             )
-        self._check_begun_once(operator, message)
+        if not message["is_retry"]:
+            with self._lock:
+                operator.note_begin(epoch, message["attempt"])
         grant = self._request(
             lambda request: protocol.LaneBegan(
                 request,
@@ -251,24 +219,11 @@ class Coordinator:
         times = self._times(operator, message["query_id"], epoch)
         return {**grant, "times": asdict(times), "initial": operator.initial}
 
-    def _check_begun_once(self, operator: Operator, message: Message) -> None:
-        """A task that begins twice runs several lanes one after the other: coalesce()."""
-        if message["is_retry"]:
-            return
-        with self._lock:
-            if operator.begun_epoch != message["epoch"]:
-                operator.begun_epoch, operator.begun = message["epoch"], set()
-            if message["attempt"] in operator.begun:
-                raise displaced(operator.name)
-            operator.begun.add(message["attempt"])
-
     def _times(self, operator: Operator, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:
             if operator.times is None or operator.times[0] != epoch:
-                started = time.monotonic()
-                operator.times = epoch, self._clock.times(operator.name, query_id, epoch)
-                operator.timings.append(BatchTiming(epoch, started))
-                operator.lane_stats = {}
+                times = self._clock.times(operator.name, query_id, epoch)
+                operator.times = epoch, times
             return operator.times[1]
 
     def _finish(self, message: Message) -> Message:
@@ -368,7 +323,7 @@ class Coordinator:
         except AnabranchError as error:
             self._dispatch(protocol.ManifestFailed(name, epoch, error))
             return
-        self._note_commit(self._operators[name], epoch)
+        self._operators[name].note_commit(epoch)
         self._dispatch(protocol.ManifestWritten(name, epoch))
         self._maintenance.after_commit(name, epoch)
 
@@ -391,14 +346,6 @@ class Coordinator:
             committed_at=int(time.time() * 1000),
         )
 
-    def _note_commit(self, operator: Operator, epoch: int) -> None:
-        timing = operator.timings[-1] if operator.timings else None
-        if timing is not None and timing.epoch == epoch:
-            timing.seconds = time.monotonic() - timing.started
-            for stats in list(operator.lane_stats.values()):
-                for key, value in stats.items():
-                    timing.stats[key] = timing.stats.get(key, 0) + value
-
     def _prepare_worker(self, worker: WorkerId, peer: Peer) -> None:
         with self._lock:
             routing = self._machine.routing
@@ -406,13 +353,3 @@ class Coordinator:
         peer.call("grant", {"groups": routing.groups_of(worker), "version": routing.version})
         for operator in operators:
             peer.send("install", operator.pickled)
-
-
-def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
-    operators = report["operators"].values() if report else []
-    return {key: sum(op[key] for op in operators) for key in ("rows", "bytes")}
-
-
-def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
-    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
-    return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}

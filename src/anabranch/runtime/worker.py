@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -82,15 +84,17 @@ class Worker:
         head, pickled = body.split(b"\n", 1)
         header = decode(head)
         name = header["operator"]
+        # User code is found where the driver finds it.
+        sys.path.extend(path for path in header["python_path"] if path not in sys.path)
         try:
             definition = cloudpickle.loads(pickled)
+            slot = OperatorSlot.open(name, header["definition"], definition, self._config.keyspace)
         except Exception as error:
             raise ProcessorError(
                 f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
                 "Make the module that defines it importable there: install it, or put its folder "
                 "on PYTHONPATH before the service starts."
             ) from error
-        slot = OperatorSlot.open(name, header["definition"], definition, self._config.keyspace)
         with self._changed:
             self._changed.wait_for(lambda: not self._machine.is_busy(name))
             replaced = self._slots.get(name)
@@ -201,12 +205,11 @@ class Worker:
         except AnabranchError as error:
             self._undo(slot, run)
             done = protocol.TransactionFailed(effect.tx, error)
-        except Exception as error:
+        except BaseException as error:  # also sys.exit() in user code: the lane waits for an answer
             self._undo(slot, run)
-            _log.exception("Transaction failed")
-            done = protocol.TransactionFailed(
-                effect.tx, ProcessorError(f"{type(error).__name__}: {error}")
-            )
+            detail = "".join(traceback.format_exception(error))
+            message = f"Operator '{slot.name}' failed; nothing was changed.\n{detail}"
+            done = protocol.TransactionFailed(effect.tx, ProcessorError(message))
         self._dispatch(done)
 
     def _apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:

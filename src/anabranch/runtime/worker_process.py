@@ -38,7 +38,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
 
     config = WorkerConfig.from_json(sys.stdin.readline())
-    sys.path.extend(path for path in config.python_path if path not in sys.path)
     worker = Worker(config, BlobStore(config.location, fsync=config.fsync))
     server = Server(config.host, config.token, worker)
     server.start()

@@ -48,6 +48,7 @@ def plan_aggregate(
     output_mode: str = "update",
 ) -> OperatorPlan:
     """`df` grouped by keys and a time window, aggregated; see `anabranch.agg`."""
+    output_mode = str(output_mode).lower()
     _check(aggregates, output_mode)
     columns = [as_column(key) for key in keys]
     windows = [] if window is None else [window.spark()]
@@ -105,7 +106,7 @@ def _check(aggregates: Mapping[str, Aggregate], output_mode: str) -> None:
             )
     if output_mode not in ("update", "append"):
         raise InvalidArgument(
-            f"Output mode {output_mode!r} is not known: use 'update' or 'append'."
+            f"Output mode {output_mode!r} is not supported here: use 'update' or 'append'."
         )
 
 

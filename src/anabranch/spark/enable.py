@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +18,12 @@ METHODS = ("transformWithState", "transformWithStateInPandas")
 class Takeover:
     """Replaces two methods of GroupedData while it is on; static DataFrames stay Spark's."""
 
-    def __init__(self, group_by: Callable[..., GroupedStream]) -> None:
+    def __init__(
+        self, group_by: Callable[..., GroupedStream], is_free: Callable[[str], bool]
+    ) -> None:
         self._group_by = group_by
+        self._is_free = is_free
         self._originals: dict[str, Any] = {}
-        self._names_used: dict[str, int] = {}
         self._planning = threading.local()
 
     def start(self) -> None:
@@ -60,6 +63,9 @@ class Takeover:
         return transform
 
     def _name_for(self, processor: str) -> str:
-        """State is kept under the processor's class name; further uses are numbered in order."""
-        used = self._names_used[processor] = self._names_used.get(processor, 0) + 1
-        return processor if used == 1 else f"{processor}-{used}"
+        """State is kept under the processor's class name; further uses are numbered in order.
+
+        A name is free again when its query has ended: a cell that runs again finds its state.
+        """
+        numbered = (f"{processor}-{use}" for use in itertools.count(2))
+        return next(name for name in itertools.chain([processor], numbered) if self._is_free(name))

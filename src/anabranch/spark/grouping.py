@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
+from anabranch.agg import Window
 from anabranch.errors import InvalidArgument
 from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.spark.plan import OperatorPlan
@@ -26,6 +27,11 @@ class GroupedStream:
         self._df = df
         self._keys = keys
         self._window = window
+        if window is not None and not isinstance(window, Window):
+            raise InvalidArgument(
+                f"window must be made by agg.tumbling(), agg.sliding() or agg.session(), got "
+                f"{window!r}."
+            )
 
     def transformWithState(
         self,

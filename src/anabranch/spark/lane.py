@@ -82,7 +82,12 @@ class LaneRun:
     def __init__(self, config: LaneConfig, task: Task) -> None:
         self._config = config
         self._task = task
-        self._coordinator = Peer(config.coordinator, config.token, "The state service")
+        self._coordinator = Peer(
+            config.coordinator,
+            config.token,
+            "The state service of this query (was it stopped? then make a new one, define the "
+            "operator again and start the query)",
+        )
         self._rows = Spool()
         self._row_schema = pa.schema([])
         self._outputs = Spool()
@@ -101,7 +106,12 @@ class LaneRun:
             time.sleep(RETRY_SECONDS * attempt)
             self._send_and_receive(self._begin(is_retry=True), self._rows)
         if self._missing:
-            raise self._failure
+            raise ServiceUnavailable(
+                f"Rows of operator '{self._config.operator}' were sent {ATTEMPTS_MAX} times, and "
+                f"each time a worker went away. Last: {self._failure._message} A processor that "
+                "ends its process or needs more memory than there is shows like this: see the exit "
+                "codes that the driver logged."
+            )
         self._finish()
         for batch in self._outputs:
             yield pa.RecordBatch.from_arrays(batch.columns[1:], names=batch.schema.names[1:])

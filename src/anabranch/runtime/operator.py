@@ -1,0 +1,109 @@
+"""What the coordinator's runtime remembers of an operator, and the picture that status() gives."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anabranch.errors import AnabranchError, displaced
+from anabranch.model.ids import WorkerId
+from anabranch.model.routing import Routing
+from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.runtime.pool import WorkerPool
+
+
+@dataclass(slots=True)
+class BatchTiming:
+    """How long an operator took for one batch, for status()."""
+
+    epoch: int
+    started: float
+    """Unix time."""
+    seconds: float | None = None
+    stats: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Operator:
+    """An operator as the coordinator's runtime knows it."""
+
+    name: str
+    definition: OperatorDefinition
+    pickled: bytes
+    initial: list[str]
+    definition_id: int
+    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
+    lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
+    times: tuple[int, BatchTimes] | None = None
+    begun_epoch: int = -1
+    begun: set[int] = field(default_factory=set)
+    """Task attempts of that epoch that have begun."""
+
+    def note_begin(self, epoch: int, attempt: int) -> None:
+        """A task has begun. One that begins twice runs several lanes in turn: coalesce()."""
+        if self.begun_epoch != epoch:
+            self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
+            self.timings.append(BatchTiming(epoch, time.time()))
+        if attempt in self.begun:
+            raise displaced(self.name)
+        self.begun.add(attempt)
+
+    def note_commit(self, epoch: int) -> None:
+        """The epoch exists."""
+        timing = self.timings[-1] if self.timings else None
+        if timing is not None and timing.epoch == epoch:
+            timing.seconds = time.time() - timing.started
+            for stats in list(self.lane_stats.values()):
+                for key, value in stats.items():
+                    timing.stats[key] = timing.stats.get(key, 0) + value
+
+
+def describe(
+    summary: Mapping[str, Any],
+    routing: Routing,
+    operators: Mapping[str, Operator],
+    pool: WorkerPool,
+) -> dict[str, Any]:
+    """Plain values about workers and operators."""
+    pids = pool.pids()
+    reports = {}
+    for worker, peer in pool.peers().items():
+        try:
+            reports[worker] = peer.call("status", {}, timeout_seconds=10)
+        except AnabranchError:
+            continue  # it just went away; the next call shows its replacement
+    return {
+        "routing_version": summary["routing_version"],
+        "key_groups": len(routing.owners),
+        "workers": {
+            worker: {
+                "status": phase,
+                "pid": pids.get(worker),
+                "restarts": incarnation,
+                "key_groups": len(routing.groups_of(worker)),
+                **_totals(reports.get(worker)),
+            }
+            for worker, (phase, incarnation) in summary["workers"].items()
+        },
+        "operators": {
+            name: {
+                "last_epoch": committed,
+                **_operator_totals(name, reports),
+                "batches": [asdict(timing) for timing in operators[name].timings],
+            }
+            for name, committed in summary["committed"].items()
+        },
+    }
+
+
+def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
+    operators = report["operators"].values() if report else []
+    return {key: sum(op[key] for op in operators) for key in ("rows", "bytes")}
+
+
+def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
+    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
+    return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
