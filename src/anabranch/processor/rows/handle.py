@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from operator import index
 from typing import Any
 
 from pyspark.errors import PySparkTypeError
@@ -242,6 +243,7 @@ class WorkerHandle(_Handle):
         """Nothing to do: the layout already leaves out what `init` deleted in the driver."""
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
+        expiryTimestampMs = index(expiryTimestampMs)
         self._check_timers("register timer", "register_timer")
         cursor = self._cursor
         timers = cursor.record[TIMERS_AT] or ()
@@ -255,6 +257,7 @@ class WorkerHandle(_Handle):
         cursor.group.timers.add(expiryTimestampMs, cursor.key)
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
+        expiryTimestampMs = index(expiryTimestampMs)
         self._check_timers("deleting timer", "delete_timer")
         self.forget_timer(expiryTimestampMs)
 
