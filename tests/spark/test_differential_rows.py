@@ -132,4 +132,4 @@ def test_processing_time(
 
 def has_seen(watched: Watched, commands: int) -> bool:
     batches = list(watched.rows.values())
-    return sum(row["op"] != "timer" for rows in batches for row in rows) == commands
+    return sum(1 for rows in batches for row in rows if row["op"] != "timer") == commands
