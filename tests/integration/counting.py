@@ -123,3 +123,16 @@ class Failing(Counting):
 
     def open(self, keyspace: KeySpace) -> CountingEngine:
         return FailingEngine(keyspace)
+
+
+class ExitingEngine(CountingEngine):
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        super().apply(tx, states)
+        raise SystemExit(3)
+
+
+class Exiting(Counting):
+    """Calls sys.exit() in the middle."""
+
+    def open(self, keyspace: KeySpace) -> CountingEngine:
+        return ExitingEngine(keyspace)

@@ -18,7 +18,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.runtime.crashes import WORKER_POINTS
-from tests.integration.counting import Counting, Failing
+from tests.integration.counting import Counting, Exiting, Failing
 from tests.integration.harness import Cluster, Oracle, rows_of
 
 
@@ -107,6 +107,9 @@ def test_user_error_changes_nothing(tmp_path: Path) -> None:
         cluster.run_batch(0, keys_of(0))
         cluster.register(Failing())
         with pytest.raises(ProcessorError, match="user code says no"):
+            cluster.run_batch(1, keys_of(1))
+        cluster.register(Exiting())
+        with pytest.raises(ProcessorError, match="SystemExit: 3"):
             cluster.run_batch(1, keys_of(1))
         cluster.register(Counting())  # the user mends the code and starts the query again
         run_and_check(cluster, oracle, 1)
