@@ -211,7 +211,7 @@ def test_mistakes_in_a_definition(
     """Both refuse before a query starts, with the same condition."""
     timed = df.withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "1 second")
     initial = spark.createDataFrame([("a", 1)], "k string, n int")
-    right = {
+    right: dict[str, Any] = {
         "statefulProcessor": Wrong(""),
         "outputStructType": SHOWN,
         "outputMode": "Update",

@@ -111,7 +111,13 @@ class BlobStore:
     def entries(self, folder: str = "") -> Paths:
         """Paths of the files and folders directly in a folder, sorted; without temporary files."""
         with self._reading(folder):
-            found = self._backend.list(folder.rstrip("/"), recursive=False)
+            try:
+                found = self._backend.list(folder.rstrip("/"), recursive=False)
+            except NotADirectoryError as error:
+                raise LocationNotWritable(
+                    f"{self.full_name(folder)} is or lies in a file, not in a folder. Give the "
+                    "path of a folder, which is made if it is missing."
+                ) from error
         return sorted(path for path in found if not path.endswith(TEMPORARY_SUFFIX))
 
     def delete(self, path: str) -> None:
