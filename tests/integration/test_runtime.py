@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,3 +174,25 @@ def test_an_empty_run_of_a_lane_does_not_stand_for_the_real_one(tmp_path: Path) 
         cluster.run_lane(1, 0, 2, rows_of([]))  # a task that mistook its lane
         run_and_check(cluster, oracle, 1)
         run_and_check(cluster, oracle, 2)
+
+
+def test_definitions_reach_workers_that_are_still_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator that is defined while a worker is prepared must not miss it."""
+    from anabranch.runtime.coordinator import Coordinator
+
+    prepare = Coordinator._prepare_worker
+    prepared: list[str] = []
+
+    def prepare_slowly(self: Coordinator, worker: Any, peer: Any) -> None:
+        prepare(self, worker, peer)
+        prepared.append(worker)
+        time.sleep(1.5)  # between what was known then and its place in the pool
+
+    monkeypatch.setattr(Coordinator, "_prepare_worker", prepare_slowly)
+    with Cluster(tmp_path) as cluster:
+        while len(prepared) < 2:
+            time.sleep(0.01)
+        cluster.register(Counting())
+        run_and_check(cluster, Oracle(), 0)

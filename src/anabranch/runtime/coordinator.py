@@ -88,7 +88,7 @@ class Coordinator:
                 worker=worker, incarnation=f"{self._run_id}-{incarnation}", token=self.token
             ),
             self._prepare_worker,
-            lambda worker, incarnation: self._dispatch(protocol.WorkerUp(worker, incarnation)),
+            self._worker_up,
             lambda worker, incarnation, reason: self._dispatch(
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
@@ -349,7 +349,22 @@ class Coordinator:
     def _prepare_worker(self, worker: WorkerId, peer: Peer) -> None:
         with self._lock:
             routing = self._machine.routing
-            operators = list(self._operators.values())
         peer.call("grant", {"groups": routing.groups_of(worker), "version": routing.version})
-        for operator in operators:
-            peer.send("install", operator.pickled)
+
+    def _worker_up(self, worker: WorkerId, incarnation: int) -> None:
+        """The worker is in the pool now, so later definitions reach it; here come the earlier ones.
+
+        One that comes both ways is installed once.
+        """
+        peer = self._pool.peers().get(worker)
+        if peer is None:
+            return  # it has ended already; the pool says so
+        with self._lock:
+            operators = list(self._operators.values())
+        try:
+            for operator in operators:
+                peer.send("install", operator.pickled)
+        except ServiceUnavailable as error:  # its end is reported by the pool
+            _log.info("Worker %s went away while it was prepared: %s", worker, error)
+            return
+        self._dispatch(protocol.WorkerUp(worker, incarnation))
