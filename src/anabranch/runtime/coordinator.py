@@ -361,10 +361,12 @@ class Coordinator:
             return  # it has ended already; the pool says so
         with self._lock:
             operators = list(self._operators.values())
-        try:
-            for operator in operators:
+        for operator in operators:
+            try:
                 peer.send("install", operator.pickled)
-        except ServiceUnavailable as error:  # its end is reported by the pool
-            _log.info("Worker %s went away while it was prepared: %s", worker, error)
-            return
+            except ServiceUnavailable as error:  # its end is reported by the pool
+                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+                return
+            except AnabranchError as error:  # the other operators need the worker all the same
+                _log.error("Worker %s: %s", worker, error)
         self._dispatch(protocol.WorkerUp(worker, incarnation))
