@@ -34,6 +34,7 @@ class Scripted(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
+        self._calls: dict[Any, int] = {}
         handle.deleteIfExists("gone")
         self._value = handle.getValueState("v", "n long, s string", self._ttl_ms)
         self._list = handle.getListState("l", "n long, s string", self._ttl_ms)
@@ -100,9 +101,11 @@ class Scripted(StatefulProcessor):
 
     def on_rows(self, key: Any, rows: list[Any], values: Any) -> Iterator[tuple[Any, ...]]:
         now, watermark = self._clocks(values)
+        # Always 1: once per key and batch, and the processor is a new one in each batch.
+        calls = self._calls[tuple(key)] = self._calls.get(tuple(key), 0) + 1
         for row in sorted(rows, key=lambda row: row.seq):
             result = self.command(row, now)
-            shown = f"{type(result).__name__} {result!r}"
+            shown = f"{calls} {type(result).__name__} {result!r}"
             yield (*key, int(row.seq), row.op, shown, now, watermark)
 
     def on_timer(self, key: Any, values: Any, expired: Any) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,53 @@ def test_every_type(spark: SparkSession, service: StateService, tmp_path: Path, 
         play(feed, batches, watched)
     shown = check_sides(watched)
     assert [len(rows) for rows in shown.values()] == [keys] * 3
+
+
+class Keeping(StatefulProcessor):
+    """Gives back what it got in the batch before."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState("s", "span interval day to second, m map<int, string>")
+
+    def close(self) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        (row,) = rows
+        span, m = self._state.get() or (None, None)
+        self._state.update((row.span, dict(row.m)))
+        yield Row(items=key[0], k_span=key[1], deep=key[2], span=span, m=m, id=row.id)
+
+
+def test_what_only_the_service_keeps(
+    spark: SparkSession, service: StateService, tmp_path: Path
+) -> None:
+    """Arrays and intervals in keys, intervals and maps with other keys than texts in state."""
+    feed = Feed(spark, tmp_path, "id long, k int")
+    df = feed.stream().select(
+        "id",
+        F.expr("if(k = 0, null, array(k, null, 3))").alias("items"),
+        F.expr("make_dt_interval(k, 1)").alias("k_span"),
+        F.expr("array(named_struct('a', array(k / 7, double('NaN')), 'b', 'x'))").alias("deep"),
+        F.expr("make_dt_interval(0, 0, 0, id)").alias("span"),
+        F.expr("map(cast(id as int), 'x', 0, null)").alias("m"),
+    )
+    output = (
+        "items array<int>, k_span interval day to second, "
+        "deep array<struct<a: array<double>, b: string>>, "
+        "span interval day to second, m map<int, string>, id long"
+    )
+    result = service.group_by(df, "items", "k_span", "deep").transformWithState(
+        Keeping(), output, "Update", "None", name="keeping"
+    )
+    with Watched(result, tmp_path / "check") as watched:
+        play(feed, [[{"id": 10 * b + k, "k": k} for k in range(3)] for b in (1, 2)], watched)
+    rows = {row.id: row for row in watched.rows[1]}
+    assert sorted(rows) == [20, 21, 22]
+    assert rows[20].items is None
+    assert rows[22].items == [2, None, 3]
+    assert rows[22].k_span == datetime.timedelta(days=2, hours=1)
+    assert str(rows[22].deep) == "[Row(a=[0.2857142857142857, nan], b='x')]"
+    for at in range(3):
+        assert rows[20 + at].span == datetime.timedelta(seconds=10 + at)
+        assert rows[20 + at].m == {10 + at: "x", 0: None}

@@ -39,8 +39,7 @@ from anabranch.state.rows.sections import changelog_of
 class RowEngine:
     """`OperatorEngine` of a `StatefulProcessor`.
 
-    `init` runs once per worker, when the engine opens, and `close` when it closes;
-    Spark does both per task.
+    Each transaction has a fresh processor, from `init` to `close`, as each task has in Spark.
     """
 
     def __init__(self, definition: RowOperatorDefinition, keyspace: KeySpace) -> None:
@@ -65,12 +64,9 @@ class RowEngine:
         self._frames = FrameReader(definition)
         self._outputs: list[Any] = []
         self._output_groups: list[tuple[int, int]] = []
-        self._processor: StatefulProcessor = cloudpickle.loads(definition.processor)
-        try:
-            self._processor.init(self._handle)
-        except Exception as error:
-            raise self._failure("init", error) from error
-        self._cursor.phase = "INITIALIZED"
+        # Now, so that a bad `init` is found before rows come.
+        self._processor = self._fresh_processor()
+        self._is_fresh = True
 
     def create_group(self) -> GroupState:
         return RowGroupState(self._layout)
@@ -79,6 +75,9 @@ class RowEngine:
         groups = {group: cast(RowGroupState, states[group]) for group in tx.groups}
         stats = OperatorStats()
         cursor = self._cursor
+        if not self._is_fresh:
+            self._processor = self._fresh_processor()
+        self._is_fresh = False
         cursor.now_ms = tx.times.processing_time_ms
         cursor.watermark_ms = tx.times.watermark_ms
         clock = self._clock(tx)
@@ -95,6 +94,7 @@ class RowEngine:
                 if self._layout.expiring:
                     for state in groups.values():
                         remove_expired(state, cursor.now_ms)
+                self._close_processor()
                 # 5. Outputs and changes
                 self._emit(tx)
                 self._log(tx, groups, stats)
@@ -106,6 +106,22 @@ class RowEngine:
         return stats
 
     def close(self) -> None:
+        if self._is_fresh:
+            self._is_fresh = False
+            self._close_processor()
+
+    def _fresh_processor(self) -> StatefulProcessor:
+        self._cursor.phase = "CREATED"
+        self._handle.forget_names()
+        processor: StatefulProcessor = cloudpickle.loads(self._definition.processor)
+        try:
+            processor.init(self._handle)
+        except Exception as error:
+            raise self._failure("init", error) from error
+        self._cursor.phase = "INITIALIZED"
+        return processor
+
+    def _close_processor(self) -> None:
         self._cursor.leave()
         self._cursor.phase = "TIMER_PROCESSED"
         try:

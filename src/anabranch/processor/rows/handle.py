@@ -239,6 +239,10 @@ class WorkerHandle(_Handle):
             )
         return _STATES[kind, variable.spec.ttl_ms is not None](self._cursor, variable)
 
+    def forget_names(self) -> None:
+        """Before another `init`."""
+        self._names.clear()
+
     def _delete(self, name: str) -> None:
         """Nothing to do: the layout already leaves out what `init` deleted in the driver."""
 
