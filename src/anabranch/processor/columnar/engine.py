@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.keyspace import DELETE, GROUP, HASH, UPSERT, Int64s, KeySpace
-from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
+from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
+from anabranch.processor.columnar.returned import Returned
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
@@ -134,8 +133,7 @@ class ColumnarEngine:
         chosen = [tables[int(group)] for group in present]
         entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
         batch = self._batch(entries, rows, segments, tx.times, combined)
-        update = _guarded(self._processor.process, batch)
-        self._finish(tx, entries, groups, update, stats)
+        self._finish(tx, entries, groups, Returned(self._processor, "process", batch), stats)
 
     def _timely(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
         """Rows as the definition types them, each column one array, without those that are late."""
@@ -161,6 +159,8 @@ class ColumnarEngine:
 
     def _combine(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
         """The rows of a hot key shrunk slice by slice."""
+        schema = self._processor.combined_schema
+        assert schema is not None
         done = []
         for start in range(0, rows.num_rows, self._piece_rows_max):
             piece = self._timely(rows.slice(start, self._piece_rows_max), times, stats)
@@ -176,11 +176,11 @@ class ColumnarEngine:
                 segments=segments,
                 times=times,
             )
-            shrunk, of_row = _guarded(self._processor.combine, batch)
+            shrunk, of_row = Returned(self._processor, "combine", batch).combined(schema)
             if of_row is not None:
                 hashes, keys = hashes[of_row], [key.take(of_row) for key in keys]
-            names = [HASH, *self._definition.key_schema.names, *shrunk.column_names]
-            arrays = [pa.array(hashes), *keys, *map(flat, shrunk.columns)]
+            names = [HASH, *self._definition.key_schema.names, *schema.names]
+            arrays = [pa.array(hashes), *keys, *shrunk]
             done.append(pa.Table.from_arrays(arrays, names=names))
         return pa.concat_tables(done).combine_chunks()
 
@@ -218,20 +218,20 @@ class ColumnarEngine:
         tx: Transaction,
         entries: KeyedEntries,
         groups: npt.NDArray[np.int32],
-        update: Update,
+        returned: Returned,
         stats: OperatorStats,
     ) -> None:
         """Store, log and emit what the processor returned."""
-        count = len(entries.hashes)
-        drop = np.zeros(count, bool) if update.drop is None else np.asarray(update.drop, bool)
+        update = returned.update()
+        drop = np.zeros(len(entries.hashes), bool)
+        if update.drop is not None:
+            drop = returned.mask("drop", update.drop)
         if update.state is not None:
-            wanted = ~drop if update.write is None else np.asarray(update.write, bool) & ~drop
-            columns = columns_of(update.state, self._layout.state)
-            if any(len(column) != count for column in columns):
-                raise ProcessorError(
-                    f"The state that process() returned must have one row a key ({count})."
-                )
-            stats.rows_updated += self._write(tx, entries, wanted, columns)
+            columns = returned.state(update.state, self._layout.state)
+            wanted = ~drop
+            if update.write is not None:
+                wanted &= returned.mask("write", update.write)
+            stats.rows_updated += self._write(tx, entries, wanted, columns, returned)
         gone = np.flatnonzero(drop & (entries.slots >= 0))
         if len(gone):
             entries.drop(gone)
@@ -239,14 +239,19 @@ class ColumnarEngine:
             keys = [key.take(gone) for key in entries.keys]
             tx.log(SECTION, self._layout.log_table(entries.hashes[gone], DELETE, keys, ()))
         if update.output is not None:
-            self._emit(tx, groups, update.output, update.output_keys)
+            columns = returned.columns("output", update.output, self._definition.output_schema)
+            num_rows = update.output.num_rows
+            of_row = returned.keys_of_rows("output rows", update.output_keys, num_rows)
+            if num_rows:
+                self._emit(tx, groups if of_row is None else groups[of_row], columns)
 
     def _write(
         self,
         tx: Transaction,
         entries: KeyedEntries,
         wanted: npt.NDArray[np.bool_],
-        columns: Sequence[Any],
+        columns: list[Any],
+        returned: Returned,
     ) -> int:
         hashes, keys = entries.hashes, entries.keys
         at = None
@@ -256,27 +261,15 @@ class ColumnarEngine:
                 return 0
             hashes, keys = hashes[at], [key.take(at) for key in keys]
             columns = [column.take(at) for column in columns]
+        returned.no_nulls(columns, self._layout.state)
         entries.write(at, columns)
         tx.log(SECTION, self._layout.log_table(hashes, UPSERT, keys, columns))
         return len(hashes)
 
-    def _emit(
-        self,
-        tx: Transaction,
-        groups: npt.NDArray[np.int32],
-        output: pa.Table,
-        output_keys: npt.NDArray[np.intp] | None,
-    ) -> None:
-        of_row = groups if output_keys is None else groups[output_keys]
-        if len(of_row) != output.num_rows:
-            raise ProcessorError(
-                f"Each of the {output.num_rows} output rows needs its key in output_keys "
-                f"({len(of_row)} given)."
-            )
-        if output.num_rows:
-            schema = self._definition.output_schema
-            arrays = [pa.array(of_row, pa.int32()), *columns_of(output, schema)]
-            tx.emit(pa.Table.from_arrays(arrays, names=[GROUP, *schema.names]))
+    def _emit(self, tx: Transaction, of_row: npt.NDArray[np.int32], columns: Sequence[Any]) -> None:
+        arrays = [pa.array(of_row, pa.int32()), *columns]
+        names = [GROUP, *self._definition.output_schema.names]
+        tx.emit(pa.Table.from_arrays(arrays, names=names))
 
     # Expiry
 
@@ -313,23 +306,11 @@ class ColumnarEngine:
         none = np.empty(0, np.intp)
         rows = self._definition.input_schema.empty_table()
         batch = self._batch(entries, rows, Segments(none, none), tx.times)
-        update = _guarded(self._processor.expire, batch)
+        returned = Returned(self._processor, "expire", batch)
         stats.timers_fired += len(hashes)
-        self._finish(tx, entries, groups, update, stats)
+        self._finish(tx, entries, groups, returned, stats)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The schema with all columns nullable."""
     return pa.schema([pa.field(f.name, f.type) for f in schema])
-
-
-def _guarded(method: Callable[[KeyedBatch], Any], batch: KeyedBatch) -> Any:
-    """Call user code; its failure is a ProcessorError with the traceback."""
-    try:
-        return method(batch)
-    except AnabranchError:
-        raise
-    except Exception as error:
-        raise ProcessorError(
-            f"{type(error).__name__} in {method.__qualname__}: {error}\n{traceback.format_exc()}"
-        ) from error
