@@ -113,6 +113,29 @@ class Broken(Telling):
         }
 
 
+class Odd(Telling):
+    """Rows and frames whose fields are not quite those of the output schema."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        yield Row(outcome="other order", name="a")
+        yield Row(name="more fields", outcome="b", extra=1)
+        yield Row(name="fewer fields")
+        yield Row(other="no field")
+        yield Row("outcome", "name")("row class", "c")
+        yield Row("extra", "outcome", "name")(1, "row class with more", "d")
+        yield Row("name", "outcome")("row class with fewer")
+
+
+class OddFrames(Telling):
+    """The same with frames; Spark refuses those without a field."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield pd.DataFrame({"outcome": ["other order"], "name": ["a"]})
+        yield pd.DataFrame({"extra": [1], "name": ["more columns"], "outcome": ["b"]})
+        yield pd.DataFrame([["more by position", "c", "d"]])
+        yield pd.DataFrame(index=[0])
+
+
 class Wrong(StatefulProcessor):
     """Fails in the way it is told to."""
 
@@ -163,6 +186,18 @@ def test_sloppy_processor(service: StateService, df: DataFrame, tmp_path: Path) 
     shown = check_sides(watched)[0]
     assert len(shown) == len(VALUES) + 6
     assert sum("TypeError" in row for row in shown) == 6
+
+
+@pytest.mark.parametrize("api", ["rows", "frames"])
+def test_odd_outputs(service: StateService, df: DataFrame, tmp_path: Path, api: str) -> None:
+    """Fields go by name, missing ones are null, undeclared ones are dropped silently."""
+    arguments = (Odd() if api == "rows" else OddFrames(), SHOWN, "Update", "None")
+    method = "transformWithState" + ("InPandas" if api == "frames" else "")
+    native = getattr(df.groupBy("k"), method)(*arguments)
+    ours = getattr(service.group_by(df, "k"), method)(*arguments, name=f"odd {api}", own_stage=True)
+    with Watched(both(native, ours), tmp_path / "check", trigger=ONCE) as watched:
+        wait_for(lambda: bool(watched.rows), watched)
+    assert len(check_sides(watched)[0]) == (7 if api == "rows" else 4)
 
 
 def test_broken_processor(service: StateService, df: DataFrame, tmp_path: Path) -> None:

@@ -120,6 +120,27 @@ def test_fields_are_matched_by_name_and_tuples_by_position() -> None:
     assert [tuple(row.values()) for row in found] == [(1, 2), (1, None), (None, 3), (5, 6)]
 
 
+@pytest.mark.parametrize("fields", [("k", "c"), ("c", "k"), ("c", "z"), ("z", "c", "k")])
+def test_rows_of_a_row_class_are_matched_by_name(fields: tuple[str, ...]) -> None:
+    made = Row(*fields)
+    values = {"k": 1, "c": 2, "z": 3}
+    outputs = [made(*(values[name] for name in fields)) for _ in range(2)]
+    outputs.append(made(values[fields[0]]))  # a row class takes fewer values, too
+    for rows in (outputs[:2], outputs[2:], outputs):
+        found = service(Scripted(lambda *_, rows=rows: rows)).batch([(1, 1)])
+        assert found == [{name: row.asDict().get(name) for name in ("k", "c")} for row in rows]
+
+
+def test_fields_that_are_not_declared_are_dropped_silently_as_in_spark() -> None:
+    import pandas as pd
+
+    rows = [Row(k=1, c=2, more=3), Row(a=0, k=4, c=5)]
+    assert pairs(service(Scripted(lambda *_: rows)).batch([(1, 1)])) == {(1, 2), (4, 5)}
+    frames = [pd.DataFrame({"a": [0], "k": [1], "c": [2]}), pd.DataFrame([[4, 5, 6]])]
+    definition = define(Scripted(lambda *_: frames), KV, ["k"], KC, use_pandas=True)
+    assert pairs(Service(definition).with_types(KV).batch([(1, 1)])) == {(1, 2), (4, 5)}
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [((1, 2, 3), "3 values"), (7, "where a Row is expected"), (Row(k="x", c=1), "column 'k'")],
@@ -355,6 +376,7 @@ def test_frames_that_do_not_fit() -> None:
     for given, message in [
         (pd.DataFrame({"k": [1]}), "without the column"),
         (pd.DataFrame([[1]]), "1 columns"),
+        (pd.DataFrame([[1, 2, 3]], columns=["k", "k", "c"]), "several columns k"),
         (pd.DataFrame({"k": ["x"], "c": [1]}), "column 'k'"),
         (Row(k=1, c=1), "pandas.DataFrame"),
     ]:

@@ -125,6 +125,13 @@ class FrameWriter:
                     f"The processor gave a DataFrame without the column(s) {', '.join(missing)} of "
                     "outputStructType. Name the columns as in outputStructType."
                 )
+            repeated = [name for name in names if list(frame.columns).count(name) > 1]
+            if repeated:
+                raise ProcessorError(
+                    f"The processor gave a DataFrame with several columns {', '.join(repeated)}. "
+                    "Give one column per field of outputStructType."
+                )
+            # As Spark: columns that outputStructType does not have are dropped without a word.
             return frame[names]
         if len(frame.columns) < len(names):
             raise ProcessorError(

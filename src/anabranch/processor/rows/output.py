@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, eq
 from typing import Any
 
 import pyarrow as pa
@@ -30,15 +31,20 @@ class RowWriter:
 
     def _uniform(self, rows: list[Any]) -> bool:
         """Whether every row is a Row with the schema's fields in the schema's order."""
-        names = self._names
-        try:
-            return all(map(names.__eq__, map(attrgetter("__fields__"), rows)))
-        except AttributeError:
-            return False
+        # Fields are a list, or a tuple in rows of a row class: Row("a", "b")(1, 2).
+        for names in (self._names, tuple(self._names)):
+            try:
+                if all(map(eq, map(attrgetter("__fields__"), rows), repeat(names))):
+                    # A row class takes fewer values than it has fields, too.
+                    return all(map(eq, map(len, rows), repeat(len(names))))
+            except AttributeError:
+                return False
+        return False
 
     def _aligned(self, row: Any) -> Sequence[Any]:
         if isinstance(row, Row) and hasattr(row, "__fields__"):
-            # Spark looks names up: a missing field is null, an unknown one is ignored.
+            # As Spark, which looks names up: a missing field is null, an unknown one is dropped
+            # without a word.
             fields = dict(zip(row.__fields__, row, strict=False))
             return [fields.get(name) for name in self._names]
         if not isinstance(row, tuple):
