@@ -136,3 +136,10 @@ class Exiting(Counting):
 
     def open(self, keyspace: KeySpace) -> CountingEngine:
         return ExitingEngine(keyspace)
+
+
+class Uninstallable(Counting):
+    """Cannot be opened in a worker."""
+
+    def open(self, keyspace: KeySpace) -> CountingEngine:
+        raise RuntimeError("not on this machine")

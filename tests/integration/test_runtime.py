@@ -19,7 +19,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.runtime.crashes import WORKER_POINTS
-from tests.integration.counting import Counting, Exiting, Failing
+from tests.integration.counting import Counting, Exiting, Failing, Uninstallable
 from tests.integration.harness import Cluster, Oracle, rows_of
 
 
@@ -196,3 +196,16 @@ def test_definitions_reach_workers_that_are_still_starting(
             time.sleep(0.01)
         cluster.register(Counting())
         run_and_check(cluster, Oracle(), 0)
+
+
+@pytest.mark.timeout(60)
+def test_an_operator_that_cannot_be_installed_does_not_hold_up_workers(tmp_path: Path) -> None:
+    oracle = Oracle()
+    with Cluster(tmp_path) as cluster:
+        run_and_check(cluster, oracle, 0)
+        with pytest.raises(ProcessorError, match="not on this machine"):
+            cluster.register(Uninstallable(), "broken")
+        # The workers that come up next get both operators.
+        for pid in cluster.coordinator.pids().values():
+            os.kill(pid, signal.SIGKILL)
+        run_and_check(cluster, oracle, 1)
