@@ -1,11 +1,12 @@
 """A worker's decisions: which transactions run, in which order, from which state, what is answered.
 
-The state of an operator's key group is ABSENT or HELD "as of" an epoch. A transaction of epoch e
+The state of an operator's key group is absent or held "as of" an epoch. A transaction of epoch e
 with base b wants every one of its key groups as of b:
 
     as of b                          apply
     as of e, outputs still cached    answer from the cache: a retry changes nothing
-    anything else                    load as of b from the store, then apply
+    owned by another worker now      forward the rows, pass its outputs back
+    anything else                    load as of b, from its source or the store, then apply
 
 Transactions that share a key group run one after the other, so the second attempt of a lane finds
 the outputs of the first. Ownership is checked when a transaction starts to run, never inside one.
@@ -14,32 +15,37 @@ the outputs of the first. Ownership is checked when a transaction starts to run,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
-from anabranch.errors import (
-    AnabranchError,
-    EpochGap,
-    ProtocolViolation,
-    ServiceUnavailable,
-)
+from anabranch.errors import AnabranchError, ProtocolViolation, ServiceUnavailable
 from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.protocol.admission import answers, is_blocked, open_error, owner_error, superseded
 from anabranch.protocol.exhaustive import unhandled
+from anabranch.protocol.ownership import Ownership
+from anabranch.protocol.transactions import BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import (
     AnswerTransaction,
     ApplyTransaction,
     ChangesDurable,
+    DropGroups,
     DropOperator,
     DropOutputs,
     Effect,
     Event,
+    ForwardFailed,
+    ForwardRows,
+    GroupsDropped,
     GroupsGranted,
+    GroupsImported,
     GroupsLoaded,
+    GroupsReleased,
     LaneGone,
     LoadGroups,
     OperatorInstalled,
     PersistChanges,
     RefuseTransaction,
+    ReplicasChanged,
     RowsComplete,
+    RowsForwarded,
     TransactionApplied,
     TransactionFailed,
     TransactionOpened,
@@ -51,19 +57,27 @@ __all__ = [
     "AnswerTransaction",
     "ApplyTransaction",
     "ChangesDurable",
+    "DropGroups",
     "DropOperator",
     "DropOutputs",
     "Effect",
     "Event",
+    "ForwardFailed",
+    "ForwardRows",
+    "GroupsDropped",
     "GroupsGranted",
+    "GroupsImported",
     "GroupsLoaded",
+    "GroupsReleased",
     "HeldGroup",
     "LaneGone",
     "LoadGroups",
     "OperatorInstalled",
     "PersistChanges",
     "RefuseTransaction",
+    "ReplicasChanged",
     "RowsComplete",
+    "RowsForwarded",
     "TransactionApplied",
     "TransactionFailed",
     "TransactionOpened",
@@ -73,76 +87,26 @@ __all__ = [
 ]
 
 
-class TxPhase(Enum):
-    """How far a transaction has come."""
-
-    RECEIVING = "receiving"
-    WAITING = "waiting"
-    LOADING = "loading"
-    APPLYING = "applying"
-    PERSISTING = "persisting"
-
-
-BUSY = (TxPhase.LOADING, TxPhase.APPLYING, TxPhase.PERSISTING)
-
-TRANSITIONS: dict[tuple[TxPhase, type[Event]], tuple[TxPhase | None, ...]] = {
-    (TxPhase.RECEIVING, RowsComplete): (
-        TxPhase.WAITING,
-        TxPhase.LOADING,
-        TxPhase.APPLYING,
-        None,
-    ),
-    (TxPhase.RECEIVING, LaneGone): (None,),
-    (TxPhase.WAITING, LaneGone): (TxPhase.WAITING,),
-    (TxPhase.LOADING, LaneGone): (TxPhase.LOADING,),
-    (TxPhase.APPLYING, LaneGone): (TxPhase.APPLYING,),
-    (TxPhase.PERSISTING, LaneGone): (TxPhase.PERSISTING,),
-    (TxPhase.LOADING, GroupsLoaded): (TxPhase.APPLYING,),
-    (TxPhase.LOADING, TransactionFailed): (None,),
-    (TxPhase.APPLYING, TransactionApplied): (TxPhase.PERSISTING,),
-    (TxPhase.APPLYING, TransactionFailed): (None,),
-    (TxPhase.PERSISTING, ChangesDurable): (None,),
-    (TxPhase.PERSISTING, TransactionFailed): (None,),
-}
-"""What may follow what; None is the end. WAITING is left when another transaction ends."""
-
-
-@dataclass(slots=True)
-class HeldGroup:
-    """One key group of one operator that is in memory."""
-
-    as_of: Epoch | None
-    outputs_of: Epoch | None = None
-    """Epoch whose outputs are cached."""
-    rows: int | None = None
-    """Number of input rows that these outputs come from; None: not counted."""
-
-
-@dataclass(slots=True)
-class Tx:
-    """One transaction."""
-
-    opened: TransactionOpened
-    phase: TxPhase = TxPhase.RECEIVING
-    fresh: tuple[KeyGroup, ...] = ()
-    """Key groups that this transaction applies (the others are answered from the cache)."""
-    rows: dict[KeyGroup, int] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class WorkerMachine:
     """State of a worker's protocol; `handle` is the only way to change it."""
 
-    granted: dict[KeyGroup, int] = field(default_factory=dict)
+    owners: Ownership = field(default_factory=Ownership)
     held: dict[str, dict[KeyGroup, HeldGroup]] = field(default_factory=dict)
     transactions: dict[int, Tx] = field(default_factory=dict)
+
+    @property
+    def granted(self) -> dict[KeyGroup, int]:
+        """Key groups that are owned here, with the version of each."""
+        return self.owners.granted
 
     def handle(self, event: Event) -> list[Effect]:
         """Take one event and say what to do."""
         match event:
-            case GroupsGranted():
-                self.granted.update(dict.fromkeys(event.groups, event.version))
-                return []
+            case GroupsGranted() | GroupsReleased() | GroupsDropped():
+                return self._ownership_changed(event)
+            case ReplicasChanged() | GroupsImported():
+                return self._arrived(event)
             case OperatorInstalled():
                 return self._operator_installed(event)
             case TransactionOpened():
@@ -156,33 +120,33 @@ class WorkerMachine:
                 tx.rows = dict(zip(tx.opened.groups, event.rows, strict=False))
                 return self._start(tx)
             case GroupsLoaded():
-                return self._loaded(self._expect(event))
+                return self._loaded(self._expect(event), event.partial)
             case TransactionApplied():
-                tx = self._expect(event)
-                tx.phase = TxPhase.PERSISTING
-                return [PersistChanges(event.tx)]
+                return self._applied(self._expect(event))
             case ChangesDurable():
                 return self._durable(self._expect(event))
             case TransactionFailed():
                 return self._failed(self._expect(event), event.error)
+            case RowsForwarded() | ForwardFailed():
+                return self._forwarded(self._expect(event), event)
             case _:
                 unhandled(event)
 
-    def is_busy(self, operator: str) -> bool:
-        """Whether a transaction of the operator is between its end mark and its answer."""
+    # -- observation --
+
+    def is_busy(self, operator: str, group: KeyGroup | None = None) -> bool:
+        """Whether a transaction of the operator (on a key group) is between end mark and answer."""
         return any(
-            tx.phase in BUSY and tx.opened.operator == operator for tx in self.transactions.values()
+            tx.phase in BUSY and tx.opened.operator == operator and (group in (None, *tx.fresh))
+            for tx in self.transactions.values()
         )
 
     def is_settled(self, operator: str, group: KeyGroup, epoch: Epoch) -> bool:
         """Whether a key group's state in memory is exactly that of an epoch, nothing under way."""
         held = self.held.get(operator, {}).get(group)
-        if held is None or held.as_of != epoch:
+        if held is None or held.as_of != epoch or held.is_partial:
             return False
-        return not any(
-            tx.phase in BUSY and tx.opened.operator == operator and group in tx.fresh
-            for tx in self.transactions.values()
-        )
+        return not self.is_busy(operator, group)
 
     def _expect(self, event: Event) -> Tx:
         tx = self.transactions.get(event.tx)  # type: ignore[union-attr]
@@ -190,7 +154,7 @@ class WorkerMachine:
             raise ProtocolViolation(f"{event} is not allowed in {tx and tx.phase}")
         return tx
 
-    # -- operators --
+    # -- operators and ownership --
 
     def _operator_installed(self, event: OperatorInstalled) -> list[Effect]:
         if self.is_busy(event.operator):
@@ -199,57 +163,70 @@ class WorkerMachine:
         old = [t for t in self.transactions.values() if t.opened.operator == event.operator]
         refusals = [effect for tx in old for effect in self._end(tx, _redefined(event))]
         self.held[event.operator] = {}
+        self.owners.sources[event.operator] = {}
         return [*refusals, DropOperator(event.operator)]
+
+    def _ownership_changed(
+        self, event: GroupsGranted | GroupsReleased | GroupsDropped
+    ) -> list[Effect]:
+        match event:
+            case GroupsGranted():
+                new = [g for g in event.groups if event.version > self.owners.version(g)]
+                self.owners.grant(event)
+                # What is here in part belongs to a source of an earlier move.
+                return self._drop(tuple(g for g in new if g in self.granted), only_partial=True)
+            case GroupsReleased():
+                self.owners.release(event)
+                return []
+            case GroupsDropped():
+                gone = tuple(g for g in event.groups if not self.owners.is_owner(g))
+                self.owners.forget(gone)
+                return self._drop(gone)
+
+    def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
+        effects: list[Effect] = []
+        for operator, held in self.held.items():
+            gone = tuple(
+                g
+                for g in groups
+                if g in held
+                and (held[g].is_partial or not only_partial)
+                and not self.is_busy(operator, g)
+            )
+            for group in gone:
+                del held[group]
+            if gone:
+                effects.append(DropGroups(operator, gone))
+        return effects
+
+    def _arrived(self, event: ReplicasChanged | GroupsImported) -> list[Effect]:
+        held = self.held.get(event.operator)
+        if held is None:
+            return []
+        for group, as_of in event.groups:
+            here = held.get(group)
+            if isinstance(event, ReplicasChanged):
+                if not self.owners.is_owner(group) or group in self.owners.sources[event.operator]:
+                    held[group] = HeldGroup(as_of)
+            elif group in self.owners.sources[event.operator]:
+                self.owners.settled(event.operator, group)
+                if here is not None and here.is_partial:
+                    here.is_partial = False
+                elif not self.is_busy(event.operator, group):
+                    held[group] = HeldGroup(as_of)
+        return []
 
     # -- transactions --
 
     def _opened(self, event: TransactionOpened) -> list[Effect]:
         if event.tx in self.transactions:
             raise ProtocolViolation(f"{event} is open already")
-        error = self._open_error(event)
+        error = open_error(self, event)
         if error is not None:
             return [RefuseTransaction(event.tx, error)]
-        effects = [self._end(old, _replaced(event)) for old in self._superseded(event)]
+        effects = [self._end(old, _replaced(event)) for old in superseded(self, event)]
         self.transactions[event.tx] = Tx(event)
         return [effect for ended in effects for effect in ended]
-
-    def _open_error(self, event: TransactionOpened) -> AnabranchError | None:
-        if event.operator not in self.held:
-            return ServiceUnavailable(
-                f"Operator '{event.operator}' is not known to this worker yet; the lane asks again."
-            )
-        if event.base is not None and event.base >= event.epoch:
-            return ProtocolViolation(f"{event} would apply its rows twice")
-        return self._owner_error(event)
-
-    def _owner_error(self, event: TransactionOpened) -> AnabranchError | None:
-        moved = [g for g in event.groups if g not in self.granted]
-        if moved:
-            return ServiceUnavailable(
-                f"Key groups {moved[:4]} are not owned here; the lane asks for the new routing."
-            )
-        held = self.held[event.operator]
-        for group in event.groups:
-            as_of = held[group].as_of if group in held else None
-            if as_of is not None and as_of > event.epoch:
-                return EpochGap(
-                    f"Batch {event.epoch} of operator '{event.operator}' has ended; its state is "
-                    f"at batch {as_of}. This task is late and its result is not used."
-                )
-        return None
-
-    def _superseded(self, event: TransactionOpened) -> list[Tx]:
-        """Older attempts of the same lane that still receive rows: the newer one replaces them."""
-        return [
-            tx
-            for tx in self.transactions.values()
-            if tx.phase is TxPhase.RECEIVING
-            and tx.opened.operator == event.operator
-            and tx.opened.lane == event.lane
-            and tx.opened.lanes == event.lanes
-            and tx.opened.epoch <= event.epoch
-            and tx.opened.attempt < event.attempt
-        ]
 
     def _lane_gone(self, event: LaneGone) -> list[Effect]:
         tx = self.transactions.get(event.tx)  # None: refused or replaced meanwhile
@@ -259,76 +236,140 @@ class WorkerMachine:
 
     def _start(self, tx: Tx) -> list[Effect]:
         opened = tx.opened
-        error = self._owner_error(opened)
+        error = None if opened.is_shadow else owner_error(self, opened)
         if error is not None:
             return self._end(tx, error)
-        if self._is_blocked(tx):
+        if is_blocked(self, tx):
             tx.phase = TxPhase.WAITING
             return []
+        if opened.is_shadow:
+            return self._start_shadow(tx)
         held = self.held[opened.operator]
+        open_ = [g for g in opened.groups if g not in held or not answers(held[g], tx, g)]
+        tx.fresh = tuple(g for g in open_ if self.owners.is_owner(g))
+        effects: list[Effect] = []
+        if len(tx.fresh) < len(open_):
+            effects.extend(self._forward(tx, [g for g in open_ if not self.owners.is_owner(g)]))
+        if not tx.fresh:
+            return effects + self._end_local(tx)
+        return [*effects, DropOutputs(opened.operator, tx.fresh), *self._run(tx)]
+
+    def _start_shadow(self, tx: Tx) -> list[Effect]:
+        """Bring replicas forward that are as of the base; the others catch up another way."""
+        held, opened = self.held[tx.opened.operator], tx.opened
         tx.fresh = tuple(
-            g for g in opened.groups if g not in held or not self._answers(held[g], tx, g)
+            g
+            for g in opened.groups
+            if g in held and held[g].as_of == opened.base and not self.owners.is_owner(g)
         )
         if not tx.fresh:
             return self._end(tx)
-        effects: list[Effect] = [DropOutputs(opened.operator, tx.fresh)]
-        load = tuple(g for g in tx.fresh if g not in held or held[g].as_of != opened.base)
-        for group in tx.fresh:
-            if group in held:
-                held[group].outputs_of = None
-        for group in load:
-            held.pop(group, None)
-        if load:
-            tx.phase = TxPhase.LOADING
-            effects.append(LoadGroups(opened.tx, load, opened.base))
-        else:
-            tx.phase = TxPhase.APPLYING
-            effects.append(ApplyTransaction(opened.tx, tx.fresh))
-        return effects
-
-    @staticmethod
-    def _answers(held: HeldGroup, tx: Tx, group: KeyGroup) -> bool:
-        """Whether cached outputs are those of this transaction: same epoch, as many rows."""
-        rows = tx.rows.get(group)
-        return held.outputs_of == tx.opened.epoch and (rows is None or rows == held.rows)
-
-    def _is_blocked(self, tx: Tx) -> bool:
-        wanted = set(tx.opened.groups)
-        return any(
-            other.phase in BUSY
-            and other.opened.operator == tx.opened.operator
-            and not wanted.isdisjoint(other.opened.groups)
-            for other in self.transactions.values()
-        )
-
-    def _loaded(self, tx: Tx) -> list[Effect]:
-        held = self.held[tx.opened.operator]
-        for group in tx.fresh:
-            held.setdefault(group, HeldGroup(tx.opened.base))
         tx.phase = TxPhase.APPLYING
-        return [ApplyTransaction(tx.opened.tx, tx.fresh)]
+        return [ApplyTransaction(opened.tx, tx.fresh)]
+
+    def _run(self, tx: Tx) -> list[Effect]:
+        opened, held = tx.opened, self.held[tx.opened.operator]
+        sources = self.owners.sources[opened.operator]
+        for group in tx.fresh:
+            here = held.get(group)
+            if here is None:
+                continue
+            here.outputs_of = None
+            if here.as_of != opened.base and (here.is_partial or group not in sources):
+                # Not even a part or an older replica that could be completed.
+                del held[group]
+                sources.pop(group, None)
+        tx.loading = tuple(
+            g for g in tx.fresh if g not in held or held[g].as_of != opened.base or g in sources
+        )
+        ready = tuple(g for g in tx.fresh if g not in tx.loading)
+        if tx.loading and not (ready and not self.owners.ready_first.isdisjoint(tx.loading)):
+            return self._load(tx)
+        tx.phase = TxPhase.APPLYING
+        return [ApplyTransaction(opened.tx, ready)]
+
+    def _load(self, tx: Tx) -> list[Effect]:
+        tx.phase = TxPhase.LOADING
+        sources = self.owners.sources[tx.opened.operator]
+        known = tuple((g, sources[g]) for g in tx.loading if g in sources)
+        return [LoadGroups(tx.opened.tx, tx.loading, tx.opened.base, known)]
+
+    def _forward(self, tx: Tx, groups: list[KeyGroup]) -> list[Effect]:
+        tx.forwarded = tuple(groups)
+        targets = {g: self.owners.released[g][1] for g in groups}
+        tx.awaited = set(targets.values())
+        return [
+            ForwardRows(tx.opened.tx, tuple(g for g in groups if targets[g] == target), target)
+            for target in sorted(tx.awaited)
+        ]
+
+    def _loaded(self, tx: Tx, partial: tuple[KeyGroup, ...]) -> list[Effect]:
+        operator = tx.opened.operator
+        for group in tx.loading:
+            is_partial = group in partial and group in self.owners.sources[operator]
+            self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
+            if not is_partial:
+                self.owners.settled(operator, group)
+        groups = tx.loading if tx.has_applied else tx.fresh
+        tx.loading, tx.phase = (), TxPhase.APPLYING
+        return [ApplyTransaction(tx.opened.tx, groups)]
+
+    def _applied(self, tx: Tx) -> list[Effect]:
+        tx.has_applied = True
+        if tx.opened.is_shadow:
+            held = self.held[tx.opened.operator]
+            for group in tx.fresh:
+                held[group] = HeldGroup(tx.opened.epoch)
+            return self._end(tx)
+        if tx.loading:
+            return self._load(tx)
+        tx.phase = TxPhase.PERSISTING
+        return [PersistChanges(tx.opened.tx)]
 
     def _durable(self, tx: Tx) -> list[Effect]:
         held = self.held[tx.opened.operator]
+        epoch = tx.opened.epoch
         for group in tx.fresh:
-            held[group] = HeldGroup(tx.opened.epoch, tx.opened.epoch, tx.rows.get(group))
-        return self._end(tx)
+            held[group] = HeldGroup(epoch, epoch, tx.rows.get(group), held[group].is_partial)
+        return self._end_local(tx)
 
     def _failed(self, tx: Tx, error: AnabranchError) -> list[Effect]:
+        effects: list[Effect] = []
         if tx.phase is TxPhase.LOADING:  # what could not be loaded is not here
-            for group in tx.fresh:
-                self.held[tx.opened.operator].pop(group, None)
-            effects: list[Effect] = [DropOutputs(tx.opened.operator, tx.fresh)]
-            return effects + self._end(tx, error)
-        return self._end(tx, error)
+            operator = tx.opened.operator
+            for group in tx.loading:
+                self.held[operator].pop(group, None)
+                self.owners.settled(operator, group)
+            effects.append(DropOutputs(operator, tx.fresh))
+        tx.error = tx.error or error
+        return effects + self._end_local(tx)
+
+    def _forwarded(self, tx: Tx, event: RowsForwarded | ForwardFailed) -> list[Effect]:
+        tx.awaited.discard(event.target)
+        if isinstance(event, ForwardFailed):
+            tx.error = tx.error or event.error
+        if tx.phase is TxPhase.FORWARDING and not tx.awaited:
+            return self._end(tx, tx.error)
+        return []
+
+    def _end_local(self, tx: Tx) -> list[Effect]:
+        """Nothing is left to do here; perhaps others still work on rows that were forwarded."""
+        if not tx.awaited:
+            return self._end(tx, tx.error)
+        tx.phase = TxPhase.FORWARDING
+        return self._start_waiting()
 
     def _end(self, tx: Tx, error: AnabranchError | None = None) -> list[Effect]:
         del self.transactions[tx.opened.tx]
-        effects: list[Effect] = [
+        answer: Effect = (
             AnswerTransaction(tx.opened.tx)
             if error is None
             else RefuseTransaction(tx.opened.tx, error)
-        ]
+        )
+        return [answer, *self._start_waiting()]
+
+    def _start_waiting(self) -> list[Effect]:
+        effects: list[Effect] = []
         waiting = [t for t in self.transactions.values() if t.phase is TxPhase.WAITING]
         for other in sorted(waiting, key=lambda t: t.opened.tx):
             if other.opened.tx in self.transactions and other.phase is TxPhase.WAITING:

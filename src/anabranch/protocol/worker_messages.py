@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError
-from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 
 # --- events ------------------------------------------------------------------------------------
 
@@ -16,6 +17,44 @@ class GroupsGranted:
 
     groups: tuple[KeyGroup, ...]
     version: int
+    source: WorkerId | None = None
+    """Who has their state; None: it is in the store only."""
+    arrival: Arrival = Arrival.GROUP
+    ready_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsReleased:
+    """The coordinator, or the new owner itself, says that key groups belong to another worker."""
+
+    groups: tuple[KeyGroup, ...]
+    version: int
+    target: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasChanged:
+    """Key groups that are not owned here were copied or caught up."""
+
+    operator: str
+    groups: tuple[tuple[KeyGroup, Epoch | None], ...]
+    """Each with the epoch that it is as of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsImported:
+    """All that was missing of key groups is here; their sources are not needed any more."""
+
+    operator: str
+    groups: tuple[tuple[KeyGroup, Epoch | None], ...]
+    """Each with the epoch that its source had."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsDropped:
+    """The coordinator needs frozen state and replicas of these key groups no longer."""
+
+    groups: tuple[KeyGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +77,8 @@ class TransactionOpened:
     attempt: int
     groups: tuple[KeyGroup, ...]
     version: int
+    is_shadow: bool = False
+    """Whether only replicas are brought forward: nothing is made durable, nobody gets outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +98,8 @@ class GroupsLoaded:
     """The state asked for by LoadGroups is in memory."""
 
     tx: int
+    partial: tuple[KeyGroup, ...] = ()
+    """Key groups of which only what the transaction needs is here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +125,23 @@ class TransactionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsForwarded:
+    """A new owner has answered for the rows that were passed on to it."""
+
+    tx: int
+    target: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardFailed:
+    """A new owner could not be reached, or refused."""
+
+    tx: int
+    target: WorkerId
+    error: AnabranchError
+
+
+@dataclass(frozen=True, slots=True)
 class LaneGone:
     """The lane's connection ended before the end mark."""
 
@@ -90,6 +150,10 @@ class LaneGone:
 
 Event = (
     GroupsGranted
+    | GroupsReleased
+    | ReplicasChanged
+    | GroupsImported
+    | GroupsDropped
     | OperatorInstalled
     | TransactionOpened
     | RowsComplete
@@ -97,6 +161,8 @@ Event = (
     | TransactionApplied
     | ChangesDurable
     | TransactionFailed
+    | RowsForwarded
+    | ForwardFailed
     | LaneGone
 )
 
@@ -120,12 +186,33 @@ class DropOutputs:
 
 
 @dataclass(frozen=True, slots=True)
+class DropGroups:
+    """Forget the state and cached outputs of key groups."""
+
+    operator: str
+    groups: tuple[KeyGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadGroups:
-    """Read key groups from the store as of an epoch (None: empty)."""
+    """Bring what the transaction needs of key groups here, as of an epoch (None: empty).
+
+    From the source, where there is one that has it; else from the store.
+    """
 
     tx: int
     groups: tuple[KeyGroup, ...]
     as_of: Epoch | None
+    sources: tuple[tuple[KeyGroup, WorkerId], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRows:
+    """Pass the rows of key groups on to their new owner; its outputs are part of the answer."""
+
+    tx: int
+    groups: tuple[KeyGroup, ...]
+    target: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +248,9 @@ class RefuseTransaction:
 Effect = (
     DropOperator
     | DropOutputs
+    | DropGroups
     | LoadGroups
+    | ForwardRows
     | ApplyTransaction
     | PersistChanges
     | AnswerTransaction

@@ -1,0 +1,1 @@
+"""Plans and strategies of moves: pure code, no I/O, no clock."""

@@ -1,0 +1,114 @@
+"""Which worker should own which key group: with minimal movement, by ranges, or by load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anabranch.errors import InvalidArgument
+from anabranch.model.ids import WorkerId
+
+ASSIGNMENTS = ("minimal", "range")
+
+Owners = tuple[WorkerId, ...]
+
+
+def assign(owners: Owners, workers: Sequence[WorkerId], kind: str = "minimal") -> Owners:
+    """Owners after a change of the set of workers; the key groups are shared out evenly."""
+    if kind == "minimal":
+        return minimal(owners, workers)
+    if kind == "range":
+        return by_range(len(owners), workers)
+    raise InvalidArgument(f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {kind!r}.")
+
+
+def minimal(owners: Owners, workers: Sequence[WorkerId]) -> Owners:
+    """Move a key group only if its owner leaves or has more than its share.
+
+    Shares differ by one at most; the larger ones go to those that have most already. The key groups
+    given away are those with the highest numbers, dealt in turn to whoever has room.
+    """
+    groups, held = len(owners), dict.fromkeys(workers, 0)
+    for owner in owners:
+        if owner in held:
+            held[owner] += 1
+    small, extra = divmod(groups, len(workers))
+    order = sorted(workers, key=lambda worker: -held[worker])
+    share = {worker: small + (n < extra) for n, worker in enumerate(order)}
+    kept: dict[WorkerId, int] = dict.fromkeys(workers, 0)
+    result: list[WorkerId | None] = []
+    for owner in owners:
+        if owner in kept and kept[owner] < share[owner]:
+            kept[owner] += 1
+            result.append(owner)
+        else:
+            result.append(None)
+    room = [worker for worker in workers for _ in range(share[worker] - kept[worker])]
+    filled = iter(_in_turn(room))
+    return tuple(owner if owner is not None else next(filled) for owner in result)
+
+
+def by_range(groups: int, workers: Sequence[WorkerId]) -> Owners:
+    """Contiguous ranges, as Flink assigns them: most key groups move when the number changes."""
+    return tuple(workers[group * len(workers) // groups] for group in range(groups))
+
+
+def without(owners: Owners, leaving: WorkerId, workers: Sequence[WorkerId]) -> Owners:
+    """Give the key groups of one worker to the others, to those that have fewest."""
+    held = {worker: 0 for worker in workers if worker != leaving}
+    for owner in owners:
+        if owner in held:
+            held[owner] += 1
+    result = []
+    for owner in owners:
+        if owner == leaving:
+            owner = min(held, key=lambda worker: held[worker])
+            held[owner] += 1
+        result.append(owner)
+    return tuple(result)
+
+
+def by_load(
+    owners: Owners,
+    workers: Sequence[WorkerId],
+    load: Mapping[int, float],
+    tolerance: float = 0.05,
+) -> Owners:
+    """Move key groups off workers with more load than the mean until none exceeds it by much.
+
+    Each step moves, from the worker with most load to the one with least, the key group that brings
+    both closest to each other; a step that brings no gain is the last.
+    """
+    result = list(owners)
+    total = dict.fromkeys(workers, 0.0)
+    for group, owner in enumerate(result):
+        total[owner] += load.get(group, 0.0)
+    mean = sum(total.values()) / len(workers)
+    for _ in range(len(owners)):
+        heavy = max(workers, key=lambda worker: total[worker])
+        light = min(workers, key=lambda worker: total[worker])
+        gap = total[heavy] - total[light]
+        if total[heavy] <= mean * (1 + tolerance) or gap <= 0:
+            break
+        own = [g for g, owner in enumerate(result) if owner == heavy and load.get(g, 0.0) > 0]
+        best = min(own, key=lambda g: abs(gap - 2 * load[g]), default=None)
+        if best is None or abs(gap - 2 * load[best]) >= gap:
+            break  # one key group that is heavier than the gap would only change places
+        result[best] = light
+        total[heavy] -= load[best]
+        total[light] += load[best]
+    return tuple(result)
+
+
+def _in_turn(room: Sequence[WorkerId]) -> list[WorkerId]:
+    """Workers with room, dealt round robin."""
+    left: dict[WorkerId, int] = {}
+    for worker in room:
+        left[worker] = left.get(worker, 0) + 1
+    dealt: list[WorkerId] = []
+    while left:
+        for worker in list(left):
+            dealt.append(worker)
+            left[worker] -= 1
+            if not left[worker]:
+                del left[worker]
+    return dealt

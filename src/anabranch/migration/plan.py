@@ -1,0 +1,74 @@
+"""A reconfiguration as data: which key group goes from where to where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anabranch.model.ids import KeyGroup, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One key group changes its owner."""
+
+    group: KeyGroup
+    source: WorkerId
+    target: WorkerId
+
+
+def moves_between(before: Sequence[WorkerId], after: Sequence[WorkerId]) -> tuple[Move, ...]:
+    """The moves that turn one list of owners into another, by key group."""
+    return tuple(
+        Move(KeyGroup(group), source, target)
+        for group, (source, target) in enumerate(zip(before, after, strict=True))
+        if source != target
+    )
+
+
+def by_pair(moves: Sequence[Move]) -> dict[tuple[WorkerId, WorkerId], tuple[Move, ...]]:
+    """Moves divided by (source, target), in the order in which pairs first occur."""
+    found: dict[tuple[WorkerId, WorkerId], list[Move]] = {}
+    for move in moves:
+        found.setdefault((move.source, move.target), []).append(move)
+    return {pair: tuple(some) for pair, some in found.items()}
+
+
+def in_rounds(moves: Sequence[Move], size: int) -> list[tuple[Move, ...]]:
+    """Rounds of moves in which every target gets at most `size` key groups."""
+    queues: dict[WorkerId, list[Move]] = {}
+    for move in moves:
+        queues.setdefault(move.target, []).append(move)
+    rounds = max((-(-len(queue) // size) for queue in queues.values()), default=0)
+    return [
+        tuple(m for queue in queues.values() for m in queue[n * size : (n + 1) * size])
+        for n in range(rounds)
+    ]
+
+
+def without_clashes(moves: Sequence[Move], size: int) -> list[tuple[Move, ...]]:
+    """Rounds in which no worker takes part in more than `size` moves: Megaphone's batched plan.
+
+    Greedy matching of sources and targets, the busiest workers first, so that the number of rounds
+    is near the largest number of moves of one worker.
+    """
+    left = list(moves)
+    rounds: list[tuple[Move, ...]] = []
+    while left:
+        degree: dict[WorkerId, int] = {}
+        for move in left:
+            for worker in (move.source, move.target):
+                degree[worker] = degree.get(worker, 0) + 1
+        used: dict[WorkerId, int] = {}
+        chosen: list[Move] = []
+        rest: list[Move] = []
+        for move in sorted(left, key=lambda m: -max(degree[m.source], degree[m.target])):
+            if used.get(move.source, 0) < size and used.get(move.target, 0) < size:
+                chosen.append(move)
+                for worker in (move.source, move.target):
+                    used[worker] = used.get(worker, 0) + 1
+            else:
+                rest.append(move)
+        rounds.append(tuple(chosen))
+        left = rest
+    return rounds

@@ -1,0 +1,61 @@
+"""Every strategy by the name that users type; a file each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration.plan import Move
+from anabranch.migration.steps import Steps
+from anabranch.migration.strategies.drrs import drrs
+from anabranch.migration.strategies.lazy import lazy
+from anabranch.migration.strategies.live import live
+from anabranch.migration.strategies.meces import meces
+from anabranch.migration.strategies.megaphone import PLANS, megaphone
+from anabranch.migration.strategies.order_unaware import order_unaware
+from anabranch.migration.strategies.pause import pause
+from anabranch.migration.strategies.replicate import replicate
+from anabranch.migration.strategies.rhino import rhino, standby
+from anabranch.migration.strategies.stop_restart import stop_restart
+
+STRATEGIES: dict[str, Callable[..., Steps]] = {
+    "live": live,
+    "stop-restart": stop_restart,
+    "pause": pause,
+    "replicate": replicate,
+    "megaphone": megaphone,
+    "rhino": rhino,
+    "order-unaware": order_unaware,
+    "meces": meces,
+    "drrs": drrs,
+    "lazy": lazy,
+}
+
+STANDBY = "standby"
+"""Not a strategy for users: what `service.standby()` runs."""
+
+
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse unknown strategies and options, early."""
+    if name not in STRATEGIES:
+        raise InvalidArgument(f"strategy must be one of {', '.join(STRATEGIES)}, not {name!r}.")
+    known = inspect.signature(STRATEGIES[name]).parameters
+    allowed = [p for p in known if p != "moves"]
+    for option, value in options.items():
+        if option not in allowed:
+            has = f"has the options {', '.join(allowed)}" if allowed else "has no options"
+            raise InvalidArgument(f"Strategy '{name}' {has}; {option!r} is not one of them.")
+        if option == "plan":
+            if value not in PLANS:
+                raise InvalidArgument(f"plan must be one of {', '.join(PLANS)}, not {value!r}.")
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InvalidArgument(f"{option} must be a positive number, not {value!r}.")
+
+
+def steps_of(name: str, moves: tuple[Move, ...], options: Mapping[str, Any]) -> Steps:
+    """Start a strategy."""
+    if name == STANDBY:
+        return standby(moves)
+    return STRATEGIES[name](moves, **options)

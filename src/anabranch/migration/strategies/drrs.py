@@ -1,0 +1,44 @@
+"""Subscales side by side, rows re-routed, ready rows before waiting ones: DRRS."""
+
+from __future__ import annotations
+
+from anabranch.migration.plan import Move, by_pair
+from anabranch.migration.steps import Arrival, Count, Flip, Import, Order, Steps, Together
+
+SUBSCALE_MIN = 7
+
+
+def drrs(moves: tuple[Move, ...], *, concurrency: int = 2) -> Steps:
+    """Divide the moves of each pair of workers into subscales; run a few of them at a time.
+
+    The trigger and the confirmation of the published system are decoupled here by construction:
+    lanes switch when they begin their next batch, each on its own, while the target asks for state
+    at once and rows that still reach the source are re-routed.
+    """
+    pairs = by_pair(moves)
+    mean = len(moves) / max(1, len(pairs))
+    size = max(SUBSCALE_MIN, round(mean / 2))
+    subscales = [some[n : n + size] for some in pairs.values() for n in range(0, len(some), size)]
+    workers = max(1, len({m.target for m in moves}))
+    parts = tuple(_subscale(some) for some in _alternating(subscales))
+    yield Together(parts, concurrency * workers)
+
+
+def _subscale(moves: tuple[Move, ...]) -> Steps:
+    yield Count("subscales")
+    yield Flip(moves, Arrival.GROUP, ready_first=True)
+    yield Import(moves, Order.WAITING)
+
+
+def _alternating(subscales: list[tuple[Move, ...]]) -> list[tuple[Move, ...]]:
+    """Subscales of different pairs in turn, so that those that run together share few workers."""
+    queues: dict[object, list[tuple[Move, ...]]] = {}
+    for subscale in subscales:
+        queues.setdefault((subscale[0].source, subscale[0].target), []).append(subscale)
+    result: list[tuple[Move, ...]] = []
+    while queues:
+        for pair in list(queues):
+            result.append(queues[pair].pop(0))
+            if not queues[pair]:
+                del queues[pair]
+    return result

@@ -1,0 +1,14 @@
+"""Switch at once; push rows in flight, pull state on demand: the state-service poster."""
+
+from __future__ import annotations
+
+from anabranch.migration.plan import Move
+from anabranch.migration.steps import Arrival, Clean, Connect, Flip, Import, Order, Steps
+
+
+def lazy(moves: tuple[Move, ...]) -> Steps:
+    """Start, in transition, finish."""
+    yield Connect(moves)
+    yield Flip(moves, Arrival.KEY)
+    yield Import(moves, Order.HOT, by_bin=True)
+    yield Clean(moves)

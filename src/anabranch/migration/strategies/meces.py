@@ -1,0 +1,27 @@
+"""Switch owners in rounds, fetch the bins that rows need first, the rest gradually: Meces."""
+
+from __future__ import annotations
+
+from anabranch.migration.plan import Move, in_rounds
+from anabranch.migration.steps import (
+    Arrival,
+    Clean,
+    Connect,
+    Count,
+    Flip,
+    Import,
+    NextEpoch,
+    Order,
+    Steps,
+)
+
+
+def meces(moves: tuple[Move, ...], *, batch: int = 10) -> Steps:
+    """The four control messages of each round; the next one waits for all acknowledgements."""
+    for step in in_rounds(moves, batch):
+        yield Connect(step)  # PREPARE
+        yield NextEpoch()
+        yield Count("rounds")
+        yield Flip(step, Arrival.BIN)  # CREATE
+        yield Import(step, Order.HOT, by_bin=True)  # GRADUAL_FETCH
+        yield Clean(step)  # CLEAN

@@ -1,0 +1,68 @@
+"""What a worker knows about who owns which key group, and who still has its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.protocol.worker_messages import GroupsGranted, GroupsReleased
+
+
+@dataclass(slots=True)
+class Ownership:
+    """Key groups that are granted here, given away, and on their way here."""
+
+    granted: dict[KeyGroup, int] = field(default_factory=dict)
+    """Routing version of each key group that is owned here."""
+    released: dict[KeyGroup, tuple[int, WorkerId]] = field(default_factory=dict)
+    """Version and new owner of key groups that were owned here."""
+    sources: dict[str, dict[KeyGroup, WorkerId]] = field(default_factory=dict)
+    """By operator: who has the state of a key group that is owned here."""
+    arrival: dict[KeyGroup, Arrival] = field(default_factory=dict)
+    ready_first: set[KeyGroup] = field(default_factory=set)
+
+    def grant(self, event: GroupsGranted) -> None:
+        """Own key groups, unless a newer message says otherwise."""
+        for group in event.groups:
+            if event.version < self.version(group):
+                continue
+            if event.version == self.granted.get(group):
+                continue  # said twice: what has arrived since must not be asked for again
+            self.granted[group] = event.version
+            self.released.pop(group, None)
+            self.arrival[group] = event.arrival
+            (self.ready_first.add if event.ready_first else self.ready_first.discard)(group)
+            for sources in self.sources.values():
+                sources.pop(group, None)
+                if event.source is not None:
+                    sources[group] = event.source
+
+    def release(self, event: GroupsReleased) -> None:
+        """Own key groups no longer, unless they were granted again since."""
+        for group in event.groups:
+            if event.version <= self.version(group):
+                continue
+            was_here = self.granted.pop(group, None) is not None or group in self.released
+            if was_here:
+                self.released[group] = event.version, event.target
+            for sources in self.sources.values():
+                sources.pop(group, None)
+
+    def forget(self, groups: tuple[KeyGroup, ...]) -> None:
+        """Rows for these key groups are not forwarded any more: nobody sends them here now."""
+        for group in groups:
+            self.released.pop(group, None)
+
+    def version(self, group: KeyGroup) -> int:
+        """The newest version heard about a key group."""
+        released = self.released.get(group)
+        return self.granted.get(group, 0) if released is None else released[0]
+
+    def is_owner(self, group: KeyGroup) -> bool:
+        """Whether transactions may run on it."""
+        return group in self.granted
+
+    def settled(self, operator: str, group: KeyGroup) -> None:
+        """All of the state is here."""
+        self.sources[operator].pop(group, None)
