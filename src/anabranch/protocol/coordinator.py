@@ -7,21 +7,18 @@ execution of its own, and the one whose lanes have all finished is written. One 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-from anabranch.errors import (
-    AnabranchError,
-    EpochGap,
-    IncompleteBatch,
-    ProtocolViolation,
-    ServiceUnavailable,
-    StateMismatch,
-)
-from anabranch.model.ids import Epoch, WorkerId
+from anabranch.errors import EpochGap, ProtocolViolation, ServiceUnavailable
+from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.model.routing import Routing, lane_groups
+from anabranch.protocol.beginning import begin_error, unknown
+from anabranch.protocol.board import Board
 from anabranch.protocol.coordinator_messages import (
+    BatchesIdle,
     BindQuery,
     ConfirmFinish,
     Effect,
@@ -32,17 +29,28 @@ from anabranch.protocol.coordinator_messages import (
     ManifestFailed,
     ManifestWritten,
     OperatorRegistered,
+    OrderDone,
+    OrderFailed,
+    ReconfigurationEnded,
+    ReconfigurationRequested,
     RefuseRequest,
+    SendOrder,
     StartWorker,
+    StopWorker,
     WorkerDown,
     WorkerUp,
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionReport
 from anabranch.protocol.exhaustive import unhandled
+from anabranch.protocol.fleet import STARTS_MAX, Fleet, WorkerPhase, WorkerView
+from anabranch.protocol.gate import Gate
+from anabranch.protocol.orders import OrderKind, WorkerOrder
+from anabranch.protocol.reconfigurations import Reconfigurations
 
 __all__ = [
     "STARTS_MAX",
+    "BatchesIdle",
     "BindQuery",
     "ConfirmFinish",
     "CoordinatorMachine",
@@ -55,35 +63,20 @@ __all__ = [
     "ManifestWritten",
     "OperatorRegistered",
     "OperatorView",
+    "OrderDone",
+    "OrderFailed",
+    "ReconfigurationEnded",
+    "ReconfigurationRequested",
     "RefuseRequest",
+    "SendOrder",
     "StartWorker",
+    "StopWorker",
     "WorkerDown",
     "WorkerPhase",
     "WorkerUp",
     "WorkerView",
     "WriteManifest",
 ]
-
-STARTS_MAX = 3
-"""Starts in a row that may fail before a worker is given up."""
-
-
-class WorkerPhase(Enum):
-    """A worker process as the coordinator knows it."""
-
-    STARTING = "starting"
-    UP = "up"
-    FAILED = "failed"
-
-
-@dataclass(slots=True)
-class WorkerView:
-    """One worker."""
-
-    phase: WorkerPhase = WorkerPhase.STARTING
-    incarnation: int = 0
-    failed_starts: int = 0
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -114,15 +107,28 @@ class CoordinatorMachine:
     """State of the coordinator; `handle` is the only way to change it."""
 
     routing: Routing
-    workers: dict[WorkerId, WorkerView]
+    fleet: Fleet = field(default_factory=Fleet)
     operators: dict[str, OperatorView] = field(default_factory=dict)
     parked: list[LaneBegan] = field(default_factory=list)
+    gate: Gate | None = None
+    shadows: dict[KeyGroup, WorkerId] = field(default_factory=dict)
+    """Key groups whose rows go to a future owner too."""
+    moves: Reconfigurations = field(init=False)
+    order_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.moves = Reconfigurations(Board(self), self.order_ids)
 
     @classmethod
     def create(cls, routing: Routing) -> tuple[CoordinatorMachine, list[Effect]]:
         """A new coordinator and the effects that start its workers."""
-        workers = {worker: WorkerView() for worker in dict.fromkeys(routing.owners)}
-        return cls(routing, workers), [StartWorker(worker, 0) for worker in workers]
+        machine = cls(routing)
+        return machine, machine.fleet.start(dict.fromkeys(routing.owners))
+
+    @property
+    def workers(self) -> dict[WorkerId, WorkerView]:
+        """Every worker as it is known here."""
+        return self.fleet.workers
 
     def handle(self, event: Event) -> list[Effect]:
         """Take one event and say what to do."""
@@ -141,6 +147,12 @@ class CoordinatorMachine:
                 return self._worker_up(event)
             case WorkerDown():
                 return self._worker_down(event)
+            case ReconfigurationRequested():
+                return self.moves.request(event)
+            case OrderDone() | OrderFailed():
+                return self.moves.order_ended(event)
+            case BatchesIdle():
+                return self.moves.epoch_passed()
             case _:
                 unhandled(event)
 
@@ -167,10 +179,13 @@ class CoordinatorMachine:
     def _lane_began(self, event: LaneBegan) -> list[Effect]:
         operator = self.operators.get(event.operator)
         if operator is None:
-            return [RefuseRequest(event.request, _unknown(event.operator))]
-        error = _begin_error(operator, event)
+            return [RefuseRequest(event.request, unknown(event.operator))]
+        error = begin_error(operator, event)
         if error is not None:
             return [RefuseRequest(event.request, error)]
+        if self.gate is not None and self.gate.holds(event, len(self.routing.owners)):
+            self.parked.append(event)
+            return []
         effects: list[Effect] = []
         if operator.query_id is None or (operator.committed is None and operator.first is None):
             operator.query_id, operator.first = event.query_id, event.epoch
@@ -202,12 +217,20 @@ class CoordinatorMachine:
             return []
         incarnations = {worker: view.incarnation for worker, view in views.items()}
         plain: dict[WorkerId, tuple[int, ...]] = dict(owners)
-        return [GrantLane(event.request, self.routing.version, plain, incarnations, base)]
+        shadows: dict[WorkerId, tuple[int, ...]] = {}
+        for group in groups if self.shadows else ():
+            future = self.shadows.get(group)
+            incarnation = None if future is None else self.fleet.incarnation_up(future)
+            if future is not None and incarnation is not None:
+                shadows[future] = (*shadows.get(future, ()), group)
+                incarnations[future] = incarnation
+        version = self.routing.version
+        return [GrantLane(event.request, version, plain, incarnations, base, shadows)]
 
     def _lane_finished(self, event: LaneFinished) -> list[Effect]:
         operator = self.operators.get(event.operator)
         if operator is None:
-            return [RefuseRequest(event.request, _unknown(event.operator))]
+            return [RefuseRequest(event.request, unknown(event.operator))]
         execution = operator.executions.get(event.lanes)
         if execution is None or execution.epoch != event.epoch:
             error = EpochGap(
@@ -241,7 +264,7 @@ class CoordinatorMachine:
         if behind:
             execution = operator.executions[behind[0].lanes]
             effects.append(_write(operator, event.operator, execution))
-        return effects + self._retry_parked()
+        return [*effects, *self.retry_parked(), *self.moves.epoch_passed()]
 
     def _manifest_failed(self, event: ManifestFailed) -> list[Effect]:
         operator, _ = self._written(event)
@@ -250,7 +273,7 @@ class CoordinatorMachine:
             execution.phase = EpochPhase.RUNNING
         waiting, operator.waiting_commit = operator.waiting_commit, []
         refusals: list[Effect] = [RefuseRequest(late.request, event.error) for late in waiting]
-        return refusals + self._retry_parked()
+        return refusals + self.retry_parked()
 
     def _written(
         self, event: ManifestWritten | ManifestFailed
@@ -265,30 +288,35 @@ class CoordinatorMachine:
     # -- workers --
 
     def _worker_up(self, event: WorkerUp) -> list[Effect]:
-        view = self.workers.get(event.worker)
-        if view is None or view.incarnation != event.incarnation:
-            return []  # a process that was replaced meanwhile
-        if view.phase is WorkerPhase.FAILED:
-            return []  # given up, and said so to lanes
-        view.phase = WorkerPhase.UP
-        view.failed_starts = 0
-        return self._retry_parked()
+        if not self.fleet.up(event):
+            return []
+        return [*self._tell_lost(event.worker), *self.retry_parked(), *self.moves.poll()]
 
     def _worker_down(self, event: WorkerDown) -> list[Effect]:
-        view = self.workers.get(event.worker)
-        if view is None or view.incarnation != event.incarnation:
-            return []
-        if view.phase is WorkerPhase.STARTING:
-            view.failed_starts += 1
-        view.reason = event.reason
-        if view.failed_starts >= STARTS_MAX:
-            view.phase = WorkerPhase.FAILED
-            return self._retry_parked()
-        view.incarnation += 1
-        view.phase = WorkerPhase.STARTING
-        return [StartWorker(event.worker, view.incarnation)]
+        effects = self.fleet.down(event)
+        if self.fleet.is_given_up(event.worker):
+            effects.extend(self.retry_parked())
+        return effects + self.moves.poll()
 
-    def _retry_parked(self) -> list[Effect]:
+    def _tell_lost(self, worker: WorkerId) -> list[Effect]:
+        """A worker that was prepared before some of its key groups moved away learns it now."""
+        view = self.fleet.workers[worker]
+        lost, view.lost = view.lost, {}
+        by_target: dict[WorkerId, list[KeyGroup]] = {}
+        for group, target in lost.items():
+            by_target.setdefault(target, []).append(group)
+        return [
+            SendOrder(
+                next(self.order_ids),
+                worker,
+                view.incarnation,
+                WorkerOrder(OrderKind.RELEASE, tuple(groups), target, self.routing.version),
+            )
+            for target, groups in by_target.items()
+        ]
+
+    def retry_parked(self) -> list[Effect]:
+        """Judge lanes anew that were held back."""
         parked, self.parked = self.parked, []
         return [effect for event in parked for effect in self._lane_began(event)]
 
@@ -301,72 +329,6 @@ class CoordinatorMachine:
             "workers": {w: (v.phase.value, v.incarnation) for w, v in self.workers.items()},
             "committed": {name: o.committed for name, o in self.operators.items()},
         }
-
-
-def _unknown(operator: str) -> AnabranchError:
-    return ServiceUnavailable(
-        f"Operator '{operator}' is not known to this service. Start the query anew from the "
-        "program that defines the operator."
-    )
-
-
-def _begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | None:
-    if operator.query_id is not None and operator.query_id != event.query_id:
-        return StateMismatch(
-            f"The state of operator '{event.operator}' belongs to query {operator.query_id}, but "
-            f"query {event.query_id} asked for it. Start the query with the checkpoint it had "
-            "before, or give the operator another name (or another location) to start anew."
-        )
-    current, committed = operator.current, operator.committed
-    if current is not None:
-        if event.epoch == current.epoch:
-            return None
-        if event.epoch < current.epoch:
-            return EpochGap(
-                f"Batch {event.epoch} of operator '{event.operator}' has ended: batch "
-                f"{current.epoch} has begun. This task is late and its result is not used."
-            )
-        if committed != current.epoch:
-            return _incomplete(event, current.epoch, current)
-    first = operator.first
-    if committed is None and first is not None and event.epoch > first:
-        return _incomplete(event, first, current)  # it began before a restart
-    if committed is None and first is None and event.epoch > 0 and not operator.start_empty:
-        return _no_state(event)
-    if committed is None or event.epoch in (committed, committed + 1):
-        return None
-    direction = "ahead of" if event.epoch > committed else "behind"
-    return EpochGap(
-        f"Spark asked for batch {event.epoch} of operator '{event.operator}', {direction} its "
-        f"state, which is at batch {committed}. Checkpoint and state location must be kept, "
-        "copied and restored together: restore the ones that belong together."
-    )
-
-
-def _no_state(event: LaneBegan) -> AnabranchError:
-    return EpochGap(
-        f"Spark asked for batch {event.epoch} of operator '{event.operator}', but the state "
-        "location holds nothing of it. If its state is elsewhere (another location or name), "
-        "point to it. If foreachBatch did not use its DataFrame in the first batch, let it, and "
-        "start the query with a new checkpoint. If the operator is new in this query and shall "
-        f"start empty here, say StateService(..., start_empty=['{event.operator}'])."
-    )
-
-
-def _incomplete(event: LaneBegan, epoch: Epoch, execution: EpochProgress | None) -> AnabranchError:
-    if execution is None:
-        cause = "not all tasks ran to their end"
-    elif missing := execution.missing():
-        cause = f"the tasks {missing} of {execution.lanes} never ran to their end"
-    else:
-        cause = "the state could not be saved"
-    return IncompleteBatch(
-        f"Batch {event.epoch} of operator '{event.operator}' cannot begin: in batch "
-        f"{epoch} {cause}, so its rows are not in the state. In foreachBatch, write or "
-        "count the whole DataFrame (not only head(), take() or limit()) and let errors pass. "
-        "To run that batch again, stop the query, remove the files "
-        f"offsets/{event.epoch} and commits/{epoch} from its checkpoint and start it."
-    )
 
 
 def _base_of(operator: OperatorView, epoch: Epoch) -> Epoch | None:

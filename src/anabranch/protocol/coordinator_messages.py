@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.protocol.orders import WorkerOrder
 
 # --- events ------------------------------------------------------------------------------------
 
@@ -84,6 +87,40 @@ class WorkerDown:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReconfigurationRequested:
+    """Change owners and workers; takes the place of a reconfiguration that runs."""
+
+    number: int
+    owners: tuple[WorkerId, ...]
+    """Owner of every key group at the end."""
+    workers: tuple[WorkerId, ...]
+    """The workers that there shall be at the end."""
+    strategy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderDone:
+    """A worker has carried out an order."""
+
+    order: int
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFailed:
+    """A worker could not carry out an order, or is gone."""
+
+    order: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesIdle:
+    """No batch was committed for a while: a move need not wait for one."""
+
+
 Event = (
     OperatorRegistered
     | LaneBegan
@@ -92,6 +129,10 @@ Event = (
     | ManifestFailed
     | WorkerUp
     | WorkerDown
+    | ReconfigurationRequested
+    | OrderDone
+    | OrderFailed
+    | BatchesIdle
 )
 
 
@@ -108,6 +149,8 @@ class GrantLane:
     incarnations: dict[WorkerId, int]
     base: Epoch | None
     """Epoch that the state must have before this one is applied; None: empty."""
+    shadows: dict[WorkerId, tuple[int, ...]] = field(default_factory=dict)
+    """Future owners that get the rows too; their outputs are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +195,42 @@ class StartWorker:
     incarnation: int
 
 
-Effect = GrantLane | ConfirmFinish | RefuseRequest | BindQuery | WriteManifest | StartWorker
+@dataclass(frozen=True, slots=True)
+class StopWorker:
+    """End a process that is not needed any more."""
+
+    worker: WorkerId
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendOrder:
+    """Let a worker carry out an order; it ends in OrderDone or OrderFailed."""
+
+    number: int
+    worker: WorkerId
+    incarnation: int
+    order: WorkerOrder
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigurationEnded:
+    """Nothing is left to do for a request."""
+
+    number: int
+    reason: str
+    """Why it ended early; empty: the new routing is reached."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+Effect = (
+    GrantLane
+    | ConfirmFinish
+    | RefuseRequest
+    | BindQuery
+    | WriteManifest
+    | StartWorker
+    | StopWorker
+    | SendOrder
+    | ReconfigurationEnded
+)

@@ -1,0 +1,385 @@
+"""Runs a strategy: turns its steps into orders to workers, and their outcomes into its next step.
+
+Orders that fail are counted and otherwise taken for done: whatever a copy or an import does not
+bring comes from the store. Only a change of owners must succeed: it waits for the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.migration import steps as step
+from anabranch.migration.plan import Move, by_pair, moves_between
+from anabranch.migration.strategies import steps_of
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.protocol.coordinator_messages import (
+    Effect,
+    OrderDone,
+    OrderFailed,
+    ReconfigurationEnded,
+    ReconfigurationRequested,
+    SendOrder,
+)
+from anabranch.protocol.ground import Ground, MovePhase, Task
+from anabranch.protocol.orders import OrderKind, WorkerOrder
+
+_SIMPLE = {
+    step.Connect: OrderKind.CONNECT,
+    step.Copy: OrderKind.COPY,
+    step.CatchUp: OrderKind.CATCH_UP,
+    step.Import: OrderKind.IMPORT,
+    step.Lag: OrderKind.LAG,
+}
+"""Steps that are one order to each target, for each of its sources."""
+
+_ATOMIC = (step.Flip, step.Restart)
+"""Steps that are finished before a reconfiguration gives way to another."""
+
+
+@dataclass(slots=True)
+class Reconfiguration:
+    """One request and how far it has come."""
+
+    request: ReconfigurationRequested
+    ground: Ground
+    order_ids: Iterator[int]
+    moves: tuple[Move, ...] = ()
+    phases: dict[KeyGroup, MovePhase] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    orders: dict[int, tuple[Task, SendOrder]] = field(default_factory=dict)
+    is_started: bool = False
+    is_ending: bool = False
+    is_ended: bool = False
+    reason: str = ""
+    inherited: tuple[Move, ...] = ()
+    """Moves of the one before whose state has not all arrived."""
+    successor_keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
+
+    # -- events --
+
+    def begin(self, inherited: tuple[Move, ...] = ()) -> list[Effect]:
+        """Start the workers that are needed, then the strategy."""
+        self.inherited = inherited
+        return self.ground.start_workers(self.request.workers) + self.poll()
+
+    def order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
+        """A worker has answered."""
+        found = self.orders.pop(event.order, None)
+        if found is None:
+            return []  # of a step that was given up
+        task, sent = found
+        task.waiting.discard(event.order)
+        if isinstance(event, OrderFailed):
+            task.failed += 1
+            self._count("orders_failed", 1)
+        else:
+            for name, amount in event.counters.items():
+                task.counters[name] = task.counters.get(name, 0) + amount
+                self._count(name, amount)
+            self._note(task, sent)
+        return [] if task.waiting else self._continue(task)
+
+    def poll(self) -> list[Effect]:
+        """Something about workers or batches has changed: look whether a task can go on."""
+        if self.is_ended:
+            return []
+        given_up = [w for w in self.request.workers if self.ground.is_given_up(w)]
+        if given_up and not self.is_ending:
+            return self.give_way(f"Worker {given_up[0]} could not be started.")
+        if not self.is_started:
+            up = all(self.ground.incarnation_up(w) is not None for w in self.request.workers)
+            return self._start() if up else []
+        effects: list[Effect] = []
+        for task in list(self.tasks):
+            if not task.waiting and task in self.tasks:
+                effects.extend(self._look(task))
+        return effects
+
+    def epoch_passed(self) -> list[Effect]:
+        """A batch was committed, or none has come for a while."""
+        effects: list[Effect] = []
+        for task in list(self.tasks):
+            if isinstance(task.current, step.NextEpoch) and task in self.tasks:
+                effects.extend(self._resume(task, step.Outcome()))
+        return effects + self.poll()
+
+    def give_way(
+        self, reason: str, keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
+    ) -> list[Effect]:
+        """End before the strategy's end; a change of owners that is under way is finished first.
+
+        `keeps` are replicas that the successor will use.
+        """
+        if self.is_ending or self.is_ended:
+            return []
+        self.is_ending, self.reason, self.successor_keeps = True, reason, keeps
+        effects: list[Effect] = []
+        for task in list(self.tasks):
+            if not isinstance(task.current, _ATOMIC):
+                self._close(task)
+            elif isinstance(task.current, step.Flip) and not task.waiting:
+                effects.extend(self._revoke(task))  # it waits for a target that is not there
+        return effects + self._end_if_idle()
+
+    # -- observation --
+
+    @property
+    def unsettled(self) -> tuple[Move, ...]:
+        """Moves whose owner has changed but whose state has not all arrived."""
+        known = {m.group: m for m in (*self.inherited, *self.moves)}
+        if not self.reason:
+            return ()
+        return tuple(
+            move for group, move in known.items() if self.phases.get(group) is MovePhase.FLIPPED
+        )
+
+    # -- start and end --
+
+    def _start(self) -> list[Effect]:
+        self.is_started = True
+        self.moves = moves_between(self.ground.routing.owners, self.request.owners)
+        self.phases = {m.group: MovePhase.FLIPPED for m in self.inherited}
+        self.phases.update({m.group: MovePhase.PLANNED for m in self.moves})
+        effects: list[Effect] = []
+        if self.inherited:
+            effects.extend(self._spawn(_settle(self.inherited), None))
+        if self.moves:
+            steps = steps_of(self.request.strategy, self.moves, self.request.options)
+            effects.extend(self._spawn(steps, None))
+        return effects if self.tasks else effects + self._end_if_idle()
+
+    def _spawn(self, steps: step.Steps, parent: Task | None) -> list[Effect]:
+        task = Task(steps, parent)
+        self.tasks.append(task)
+        return self._resume(task, None)
+
+    def _resume(self, task: Task, outcome: step.Outcome | None) -> list[Effect]:
+        task.counters, task.failed, task.acked, task.is_flipping = {}, 0, {}, False
+        if self.is_ending:
+            self._close(task)
+            return self._end_if_idle()
+        try:
+            task.current = task.steps.send(outcome)
+        except StopIteration:
+            return self._finished(task)
+        return self._begin_step(task)
+
+    def _finished(self, task: Task) -> list[Effect]:
+        self.tasks.remove(task)
+        parent = task.parent
+        if parent is None:
+            return self._end_if_idle()
+        parent.running -= 1
+        if parent.queue:
+            parent.running += 1
+            return self._spawn(parent.queue.pop(0), parent)
+        return self._resume(parent, step.Outcome()) if not parent.running else []
+
+    def _close(self, task: Task) -> None:
+        task.steps.close()
+        for part in task.queue:
+            part.close()
+        if task in self.tasks:
+            self.tasks.remove(task)
+        for order in task.waiting:
+            self.orders.pop(order, None)
+
+    def _end_if_idle(self) -> list[Effect]:
+        if self.tasks or self.is_ended:
+            return []
+        self.is_ended = True
+        effects = self.ground.ungate()
+        self.ground.shadow(self.moves, on=False)
+        effects.extend(self._clean_up())
+        if not self.reason:
+            effects.extend(self.ground.stop_workers(self.request.workers))
+        ended = ReconfigurationEnded(self.request.number, self.reason, dict(self.counters))
+        return [*effects, ended]
+
+    def _clean_up(self) -> list[Effect]:
+        """Nobody waits for these: they only give memory back."""
+        # At its own end nothing needs a source any more: what did not arrive is in the store.
+        done = (MovePhase.SETTLED,) if self.reason else (MovePhase.SETTLED, MovePhase.FLIPPED)
+        settled = [m for m in self.moves if self.phases[m.group] in done]
+        copies = [
+            m
+            for m in self.moves
+            if self.phases[m.group] in (MovePhase.PLANNED, MovePhase.COPIED)
+            and (m.group, m.target) not in self.successor_keeps
+        ]
+        effects: list[Effect] = []
+        for moves, at_source in ((settled, True), (copies, False)):
+            for (source, target), some in by_pair(moves).items():
+                worker, peer = (source, target) if at_source else (target, source)
+                order = WorkerOrder(OrderKind.CLEAN, tuple(m.group for m in some), peer)
+                effects.extend(self._send(None, worker, order))
+        return effects
+
+    # -- steps --
+
+    def _begin_step(self, task: Task) -> list[Effect]:
+        wanted = task.current
+        effects: list[Effect] = []
+        match wanted:
+            case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
+                effects = self._order_targets(task, wanted)
+            case step.Clean():
+                for (source, target), some in by_pair(wanted.moves).items():
+                    groups = tuple(m.group for m in some)
+                    order = WorkerOrder(OrderKind.CLEAN, groups, target)
+                    effects.extend(self._send(task, source, order))
+            case step.Save() | step.Load():
+                kind = OrderKind.SAVE if isinstance(wanted, step.Save) else OrderKind.LOAD
+                for worker in dict.fromkeys(self.ground.routing.owners):
+                    effects.extend(self._send(task, worker, WorkerOrder(kind)))
+            case step.Flip():
+                return self._grant(task)
+            case step.Restart():
+                self.ground.change_owners(wanted.moves)
+                for move in wanted.moves:
+                    self.phases[move.group] = MovePhase.SETTLED
+                return self.ground.restart_workers(self.request.workers)
+            case step.Gate():
+                held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)
+                self.ground.gate(held)
+            case step.Ungate():
+                effects = self.ground.ungate()
+            case step.Shadow():
+                self.ground.shadow(wanted.moves, wanted.on)
+            case step.Count():
+                self._count(wanted.name, wanted.amount)
+            case step.Together():
+                task.queue = list(wanted.parts)
+                first = [task.queue.pop(0) for _ in range(min(wanted.limit, len(task.queue)))]
+                task.running = len(first)
+                for part in first:
+                    effects.extend(self._spawn(part, task))
+                return effects if first else self._resume(task, step.Outcome())
+            case step.Quiet() | step.NextEpoch():
+                return self._look(task)
+        return effects if task.waiting else effects + self._continue(task)
+
+    def _look(self, task: Task) -> list[Effect]:
+        """Whether what a task waits for, other than orders, is there."""
+        match task.current:
+            case step.Quiet():
+                return self._resume(task, step.Outcome()) if self.ground.is_quiet() else []
+            case step.Restart():
+                workers = self.request.workers
+                up = all(self.ground.incarnation_up(w) is not None for w in workers)
+                return self._resume(task, step.Outcome()) if up else []
+            case step.Flip():
+                return self._grant(task)
+        return []
+
+    def _continue(self, task: Task) -> list[Effect]:
+        """All orders of a step have ended."""
+        if isinstance(task.current, step.Flip) and not task.is_flipping:
+            return self._change(task)
+        return self._resume(task, step.Outcome(task.counters, task.failed))
+
+    def _order_targets(self, task: Task, wanted: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        for (source, target), some in by_pair(wanted.moves).items():
+            order = WorkerOrder(
+                _SIMPLE[type(wanted)],
+                tuple(m.group for m in some),
+                source,
+                self.ground.routing.version,
+                order=getattr(wanted, "order", step.Order.INDEX),
+                by_bin=getattr(wanted, "by_bin", False),
+            )
+            effects.extend(self._send(task, target, order))
+        return effects
+
+    # -- change of owners --
+
+    def _grant(self, task: Task) -> list[Effect]:
+        """First half: every target learns what it will own."""
+        effects: list[Effect] = []
+        missing = [
+            m for m in task.current.moves if self._acked_by(task, m) is None
+        ]  # also those whose target died after it had answered
+        for (source, target), some in by_pair(missing).items():
+            if self.ground.incarnation_up(target) is None:
+                continue  # asked again when it is up
+            order = WorkerOrder(
+                OrderKind.GRANT,
+                tuple(m.group for m in some),
+                source,
+                self.ground.next_version(),
+                task.current.arrival,
+                task.current.ready_first,
+            )
+            effects.extend(self._send(task, target, order))
+        return effects
+
+    def _acked_by(self, task: Task, move: Move) -> int | None:
+        incarnation = task.acked.get(move)
+        up = self.ground.incarnation_up(move.target)
+        return incarnation if incarnation is not None and incarnation == up else None
+
+    def _change(self, task: Task) -> list[Effect]:
+        """Second half: lanes go to the targets from now on, the sources learn it."""
+        moves = task.current.moves
+        if any(self._acked_by(task, move) is None for move in moves):
+            if self.is_ending:  # a target is not there, and nothing has changed yet
+                return self._revoke(task) + self._end_if_idle()
+            return self._grant(task)
+        task.is_flipping = True
+        self.ground.change_owners(moves)
+        self._count("flips", len(moves))
+        effects: list[Effect] = []
+        for (source, target), some in by_pair(moves).items():
+            groups = tuple(m.group for m in some)
+            for group in groups:
+                self.phases[group] = MovePhase.FLIPPED
+            version = self.ground.routing.version
+            order = WorkerOrder(OrderKind.RELEASE, groups, target, version)
+            effects.extend(self._send(task, source, order))
+        return effects if task.waiting else effects + self._continue(task)
+
+    def _revoke(self, task: Task) -> list[Effect]:
+        """Give up a change of owners: targets that have heard of it learn that nothing changed."""
+        effects: list[Effect] = []
+        for (source, target), some in by_pair(tuple(task.acked)).items():
+            groups = tuple(m.group for m in some)
+            version = self.ground.next_version()
+            order = WorkerOrder(OrderKind.RELEASE, groups, source, version)
+            effects.extend(self._send(None, target, order))
+        self._close(task)
+        return effects
+
+    # -- orders --
+
+    def _send(self, task: Task | None, worker: WorkerId, order: WorkerOrder) -> list[Effect]:
+        incarnation = self.ground.incarnation_up(worker)
+        if incarnation is None:
+            if task is not None:
+                task.failed += 1
+            return []
+        sent = SendOrder(next(self.order_ids), worker, incarnation, order)
+        if task is not None:
+            task.waiting.add(sent.number)
+            self.orders[sent.number] = task, sent
+        return [sent]
+
+    def _note(self, task: Task, sent: SendOrder) -> None:
+        order = sent.order
+        phase = {OrderKind.COPY: MovePhase.COPIED, OrderKind.IMPORT: MovePhase.SETTLED}
+        if order.kind in phase:
+            self.phases.update(dict.fromkeys(order.groups, phase[order.kind]))
+        if order.kind is OrderKind.GRANT:
+            granted = [m for m in task.current.moves if m.group in order.groups]
+            task.acked.update(dict.fromkeys(granted, sent.incarnation))
+
+    def _count(self, name: str, amount: int) -> None:
+        self.counters[name] = self.counters.get(name, 0) + amount
+
+
+def _settle(moves: tuple[Move, ...]) -> step.Steps:
+    yield step.Import(moves)
+    yield step.Clean(moves)

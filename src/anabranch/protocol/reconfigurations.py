@@ -1,0 +1,71 @@
+"""One reconfiguration at a time: a new request takes the place of the one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anabranch.migration.plan import Move, moves_between
+from anabranch.protocol.coordinator_messages import (
+    Effect,
+    OrderDone,
+    OrderFailed,
+    ReconfigurationEnded,
+    ReconfigurationRequested,
+)
+from anabranch.protocol.ground import Ground
+from anabranch.protocol.reconfiguration import Reconfiguration
+
+SUPERSEDED = "Another request took its place."
+
+
+@dataclass(slots=True)
+class Reconfigurations:
+    """The one that runs and the one that waits for it to give way."""
+
+    ground: Ground
+    order_ids: Iterator[int]
+    current: Reconfiguration | None = None
+    pending: ReconfigurationRequested | None = None
+    unsettled: tuple[Move, ...] = ()
+    """Moves of ended reconfigurations whose state has not all arrived."""
+
+    def request(self, event: ReconfigurationRequested) -> list[Effect]:
+        """Begin, as soon as the present one has given way."""
+        effects: list[Effect] = []
+        if self.pending is not None:
+            effects.append(ReconfigurationEnded(self.pending.number, SUPERSEDED))
+        self.pending = event
+        if self.current is not None:
+            wanted = moves_between(self.ground.routing.owners, event.owners)
+            keeps = frozenset((m.group, m.target) for m in wanted)
+            effects.extend(self.current.give_way(SUPERSEDED, keeps))
+        return effects + self._next()
+
+    def order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
+        """A worker has answered."""
+        if self.current is None:
+            return []
+        return self.current.order_ended(event) + self._next()
+
+    def poll(self) -> list[Effect]:
+        """Workers or batches have changed."""
+        return [] if self.current is None else self.current.poll() + self._next()
+
+    def epoch_passed(self) -> list[Effect]:
+        """A batch was committed, or none has come for a while."""
+        return [] if self.current is None else self.current.epoch_passed() + self._next()
+
+    def _next(self) -> list[Effect]:
+        """Effects that begin the waiting request once nothing is in its way."""
+        effects: list[Effect] = []
+        while self.current is None or self.current.is_ended:
+            if self.current is not None:
+                self.unsettled = self.current.unsettled
+                self.current = None
+            if self.pending is None:
+                break
+            request, self.pending = self.pending, None
+            self.current = Reconfiguration(request, self.ground, self.order_ids)
+            effects.extend(self.current.begin(self.unsettled))
+        return effects
