@@ -128,6 +128,12 @@ class ServiceUnavailable(AnabranchError):
     condition = "STATE_SERVICE_UNAVAILABLE"
 
 
+class ReconfigurationFailed(AnabranchError):
+    """A move could not be completed; the query goes on with the owners that it has."""
+
+    condition = "ANABRANCH_RECONFIGURATION_FAILED"
+
+
 class ProtocolViolation(AnabranchError):
     """An event that the current phase does not allow: a bug in Anabranch."""
 

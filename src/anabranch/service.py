@@ -19,6 +19,8 @@ from anabranch.model.keyspace import KeySpace
 from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig
 from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.launcher import LocalLauncher
+from anabranch.runtime.reconfigurable import Reconfigurable
+from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
@@ -27,7 +29,7 @@ from anabranch.spark.plan import OperatorPlan
 __all__ = ["StateService"]
 
 
-class StateService:
+class StateService(Reconfigurable):
     """Keyed state for streaming queries, in worker processes beside Spark.
 
     Parameters
@@ -192,6 +194,10 @@ class StateService:
     def __repr__(self) -> str:
         where = self._store.blobs.location
         return f"StateService({where!r}, {'running' if self.is_running else 'stopped'})"
+
+    def _reconfigurer(self) -> Reconfigurer:
+        self._check_running()
+        return self._coordinator.moves
 
     def _check_running(self) -> None:
         if not self.is_running:

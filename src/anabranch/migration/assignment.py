@@ -52,21 +52,6 @@ def by_range(groups: int, workers: Sequence[WorkerId]) -> Owners:
     return tuple(workers[group * len(workers) // groups] for group in range(groups))
 
 
-def without(owners: Owners, leaving: WorkerId, workers: Sequence[WorkerId]) -> Owners:
-    """Give the key groups of one worker to the others, to those that have fewest."""
-    held = {worker: 0 for worker in workers if worker != leaving}
-    for owner in owners:
-        if owner in held:
-            held[owner] += 1
-    result = []
-    for owner in owners:
-        if owner == leaving:
-            owner = min(held, key=lambda worker: held[worker])
-            held[owner] += 1
-        result.append(owner)
-    return tuple(result)
-
-
 def by_load(
     owners: Owners,
     workers: Sequence[WorkerId],

@@ -33,6 +33,7 @@ from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.maintenance import Maintenance
 from anabranch.runtime.operator import Operator, describe
 from anabranch.runtime.pool import WorkerPool
+from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.transport.auth import new_token
 from anabranch.transport.client import Peer
 from anabranch.transport.server import Reply, Server
@@ -94,6 +95,14 @@ class Coordinator:
             ),
         )
         self._maintenance = Maintenance(store, self._store_lock, self._pool)
+        self.moves = Reconfigurer(
+            self._machine,
+            self._lock,
+            self._dispatch,
+            self._pool,
+            self._operators,
+            self._maintenance.keep,
+        )
         self._server = Server(host, self.token, self)
         self._server.start()
         self.address = self._server.address
@@ -171,6 +180,7 @@ class Coordinator:
             waiting, self._requests = self._requests, {}
         for future in waiting.values():
             future.set_exception(ServiceUnavailable("The state service was stopped."))
+        self.moves.stop()
         self._maintenance.stop()
         self._pool.stop()
         self._server.stop()
@@ -288,6 +298,8 @@ class Coordinator:
                     self._write_manifest(effect)
                 case protocol.StartWorker():
                     self._pool.start(effect.worker, effect.incarnation)
+                case _:
+                    self.moves.perform(effect)
 
     def _answer(self, request: int, answer: Message | AnabranchError) -> None:
         future = self._requests.pop(request, None)
@@ -299,15 +311,22 @@ class Coordinator:
             future.set_result(answer)
 
     def _grant(self, effect: protocol.GrantLane) -> None:
-        owners = [
-            {
-                "worker": worker,
-                "address": self._pool.address(worker, effect.incarnations[worker]),
-                "groups": groups,
-            }
-            for worker, groups in effect.owners.items()
-        ]
-        grant = {"version": effect.version, "base": effect.base, "owners": owners}
+        def members(groups_of: dict[WorkerId, tuple[int, ...]]) -> list[Message]:
+            return [
+                {
+                    "worker": worker,
+                    "address": self._pool.address(worker, effect.incarnations[worker]),
+                    "groups": groups,
+                }
+                for worker, groups in groups_of.items()
+            ]
+
+        grant = {
+            "version": effect.version,
+            "base": effect.base,
+            "owners": members(effect.owners),
+            "shadows": members(effect.shadows),
+        }
         self._answer(effect.request, grant)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
@@ -323,8 +342,9 @@ class Coordinator:
         except AnabranchError as error:
             self._dispatch(protocol.ManifestFailed(name, epoch, error))
             return
-        self._operators[name].note_commit(epoch)
+        seconds = self._operators[name].note_commit(epoch)
         self._dispatch(protocol.ManifestWritten(name, epoch))
+        self.moves.batch_committed(seconds)
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:

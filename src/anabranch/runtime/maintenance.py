@@ -63,6 +63,13 @@ class Maintenance:
             self._snapshots[operator] = kept
             return [entry.ref for entry in kept]
 
+    def keep(self, operator: str, snapshots: list[str]) -> None:
+        """Snapshots that were taken for another reason count as well."""
+        taken = [FileRef.from_json(json.loads(text)) for text in snapshots]
+        with self._lock:
+            known = self._snapshots.setdefault(operator, [])
+            known.extend(FinishedSnapshot(ref) for ref in taken)
+
     def stop(self) -> None:
         """Finish what runs and end the thread."""
         self._commits.put(None)
@@ -83,11 +90,7 @@ class Maintenance:
     def _maintain(self, operator: str, epoch: int) -> None:
         for peer in self._pool.peers().values():
             reply = peer.call("committed", {"operator": operator, "epoch": epoch})
-            taken = [FileRef.from_json(json.loads(text)) for text in reply["snapshots"]]
-            if taken:
-                with self._lock:
-                    known = self._snapshots.setdefault(operator, [])
-                    known.extend(FinishedSnapshot(ref) for ref in taken)
+            self.keep(operator, reply["snapshots"])
         if epoch % GARBAGE_EPOCHS == 0:
             with self._store_lock:
                 self._store.collect_garbage(operator, retain=RETAINED_EPOCHS)

@@ -51,14 +51,19 @@ class Operator:
             raise displaced(self.name)
         self.begun.add(attempt)
 
-    def note_commit(self, epoch: int) -> None:
-        """The epoch exists."""
+    def note_commit(self, epoch: int) -> float | None:
+        """The epoch exists; how long it took."""
         timing = self.timings[-1] if self.timings else None
-        if timing is not None and timing.epoch == epoch:
-            timing.seconds = time.time() - timing.started
-            for stats in list(self.lane_stats.values()):
-                for key, value in stats.items():
+        if timing is None or timing.epoch != epoch:
+            return None
+        timing.seconds = time.time() - timing.started
+        for stats in list(self.lane_stats.values()):
+            for key, value in stats.items():
+                if key == "load_ms":  # lanes wait at the same time
+                    timing.stats[key] = max(timing.stats.get(key, 0), value)
+                else:
                     timing.stats[key] = timing.stats.get(key, 0) + value
+        return timing.seconds
 
 
 def describe(

@@ -46,6 +46,7 @@ class WorkerPool:
         self._on_up = on_up
         self._on_down = on_down
         self._members: dict[WorkerId, Member] = {}
+        self._retired: set[tuple[WorkerId, int]] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -54,6 +55,16 @@ class WorkerPool:
     def start(self, worker: WorkerId, incarnation: int) -> None:
         """Start a process in the background."""
         self._spawn(lambda: self._start(worker, incarnation), f"anabranch-start-{worker}")
+
+    def retire(self, worker: WorkerId, incarnation: int) -> None:
+        """End a process that is not needed any more, in the background."""
+        with self._lock:
+            self._retired.add((worker, incarnation))
+            member = self._members.get(worker)
+            if member is None or member.incarnation != incarnation:
+                return  # still starting: it ends as soon as it is up
+            del self._members[worker]
+        self._spawn(lambda: self._end(member), f"anabranch-end-{worker}")
 
     def peers(self) -> dict[WorkerId, Peer]:
         """Workers that are up."""
@@ -113,19 +124,31 @@ class WorkerPool:
             _log.warning("Worker %s could not be prepared: %s", worker, error)
             handle.kill()  # its end is reported by the launcher
             return
+        member = Member(incarnation, handle, peer)
         with self._lock:
-            self._members[worker] = Member(incarnation, handle, peer)
+            is_retired = (worker, incarnation) in self._retired
+            if not is_retired:
+                self._members[worker] = member
+        if is_retired:
+            self._end(member)
+            return
         _log.info("Worker %s is up: process %s", worker, handle.pid)
         self._on_up(worker, incarnation)
+
+    @staticmethod
+    def _end(member: Member) -> None:
+        member.handle.stop()
+        forget(member.peer.address)
 
     def _ended(self, worker: WorkerId, incarnation: int, reason: str) -> None:
         with self._lock:
             member = self._members.get(worker)
             if member is not None and member.incarnation == incarnation:
                 del self._members[worker]
-        if member is not None:
+            is_retired = (worker, incarnation) in self._retired
+        if member is not None and member.incarnation == incarnation:
             forget(member.peer.address)
-        if not self._stopping.is_set():
+        if not self._stopping.is_set() and not is_retired:
             _log.warning("Worker %s: %s It is replaced.", worker, reason)
             self._on_down(worker, incarnation, reason)
 

@@ -6,6 +6,7 @@ keeps all outputs until it has reported them, so a crash never leaves half of th
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -150,7 +151,9 @@ class LaneRun:
         stats: dict[str, int] = {"rows_input": self._rows.num_rows}
         for report in self._reports:
             for key, value in report["stats"].items():
-                stats[key] = stats.get(key, 0) + value
+                # Waiting for state is simultaneous, the rest adds up.
+                before = stats.get(key, 0)
+                stats[key] = max(before, value) if key == "load_ms" else before + value
         message = {
             "operator": self._config.operator,
             "epoch": self._task.epoch,
@@ -165,8 +168,9 @@ class LaneRun:
 
     def _send_and_receive(self, grant: Message, batches: Iterable[pa.RecordBatch]) -> None:
         """One try with every owner of a missing key group; failed ones stay missing."""
-        owners = _Owners(grant, self._missing, self._config.keyspace)
+        owners = _Owners(grant["owners"], self._missing, self._config.keyspace)
         exchanges: dict[int, Exchange] = {}
+        shadows = self._open_shadows(grant)
         try:
             for index, owner in enumerate(owners.members):
                 self._guard(exchanges, index, partial(self._open, grant, owner))
@@ -174,6 +178,10 @@ class LaneRun:
                 for index, part in owners.divide(batch):
                     if index in exchanges:
                         self._guard(exchanges, index, partial(exchanges[index].write, part))
+                if shadows is not None:
+                    shadows.write(batch)
+            if shadows is not None:
+                shadows.end(self._row_schema)
             for index, exchange in list(exchanges.items()):
                 end = partial(exchange.done_writing, self._row_schema)
                 self._guard(exchanges, index, end)
@@ -182,6 +190,18 @@ class LaneRun:
         finally:
             for exchange in exchanges.values():
                 exchange.close()
+            if shadows is not None:
+                shadows.close()
+
+    def _open_shadows(self, grant: Message) -> _Shadows | None:
+        """Future owners process the rows too; what they answer is dropped."""
+        if not grant["shadows"]:
+            return None
+        shadows = _Shadows(_Owners(grant["shadows"], self._missing, self._config.keyspace))
+        for index, member in enumerate(shadows.owners.members):
+            with contextlib.suppress(ServiceUnavailable):
+                shadows.exchanges[index] = self._open(grant, member, is_shadow=True)
+        return shadows
 
     def _guard(
         self, exchanges: dict[int, Exchange], index: int, step: Callable[[], Exchange | None]
@@ -198,7 +218,7 @@ class LaneRun:
         if opened is not None:
             exchanges[index] = opened
 
-    def _open(self, grant: Message, owner: Message) -> Exchange:
+    def _open(self, grant: Message, owner: Message, is_shadow: bool = False) -> Exchange:
         if owner["address"] is None:
             raise ServiceUnavailable(f"Worker {owner['worker']} has just gone away.")
         task = self._task
@@ -214,6 +234,7 @@ class LaneRun:
             "base": grant["base"],
             "times": grant["times"],
             "initial": grant["initial"],
+            "is_shadow": is_shadow,
         }
         peer = Peer(owner["address"], self._config.token, f"Worker {owner['worker']}")
         return peer.exchange(header)
@@ -236,21 +257,59 @@ class LaneRun:
             self._missing.difference_update(transaction["groups"])
 
 
+class _Shadows:
+    """Exchanges with future owners; their failures are not the lane's."""
+
+    def __init__(self, owners: _Owners) -> None:
+        self.owners = owners
+        self.exchanges: dict[int, Exchange] = {}
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send them their rows."""
+        for index, part in self.owners.divide(batch):
+            self._try(index, partial(_write, part))
+
+    def end(self, schema: pa.Schema) -> None:
+        """Send the end mark and wait until it has arrived, not until they are done."""
+        for index in list(self.exchanges):
+            self._try(index, lambda exchange: exchange.done_writing(schema))
+            self._try(index, lambda exchange: exchange.read())
+
+    def close(self) -> None:
+        """Give up what is left."""
+        for exchange in self.exchanges.values():
+            exchange.close()
+
+    def _try(self, index: int, step: Callable[[Exchange], object]) -> None:
+        exchange = self.exchanges.get(index)
+        if exchange is None:
+            return
+        try:
+            step(exchange)
+        except AnabranchError:  # it catches up another way
+            del self.exchanges[index]
+            exchange.close()
+
+
+def _write(part: pa.RecordBatch, exchange: Exchange) -> None:
+    exchange.write(part)
+
+
 class _Owners:
     """The workers that own a lane's missing key groups, and how a batch is divided among them."""
 
-    def __init__(self, grant: Message, missing: set[int], keyspace: KeySpace) -> None:
+    def __init__(self, owners: list[Message], missing: set[int], keyspace: KeySpace) -> None:
         self.members: list[Message] = []
         self._keyspace = keyspace
         self._owner_of = np.full(keyspace.groups, -1, dtype=np.int64)
         covered = 0
-        for owner in grant["owners"]:
+        for owner in owners:
             groups = [group for group in owner["groups"] if group in missing]
             covered += len(owner["groups"])
             if groups:
                 self._owner_of[groups] = len(self.members)
                 self.members.append({**owner, "groups": groups})
-        whole = sum(len(member["groups"]) for member in self.members) == covered
+        whole = sum(len(member["groups"]) for member in self.members) == covered == len(missing)
         self._is_single = whole and len(self.members) == 1
 
     def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

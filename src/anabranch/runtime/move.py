@@ -1,0 +1,155 @@
+"""A reconfiguration in the hands of a user: watch, wait, report, cancel, retarget."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anabranch.errors import ReconfigurationFailed
+from anabranch.model.ids import WorkerId
+
+CANCELLED = "It was cancelled."
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """What a reconfiguration did, and what batches saw of it."""
+
+    strategy: str
+    outcome: str
+    """"done", or why it ended early; "running" before its end."""
+    seconds: float
+    workers_before: tuple[str, ...]
+    workers_after: tuple[str, ...]
+    groups: int
+    """Key groups that changed their owner."""
+    bytes: int
+    counters: Mapping[str, int]
+    batches: tuple[Mapping[str, Any], ...]
+    """Batches that ran meanwhile: operator, epoch, seconds, load_ms (waiting for state)."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """The longest that a batch waited for state that was on its way."""
+        return max((batch["load_ms"] / 1000 for batch in self.batches), default=0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "pause_seconds": self.pause_seconds}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.strategy}: {len(self.workers_before)} -> {len(self.workers_after)} workers, "
+            f"{self.outcome}",
+            f"  key groups moved  {self.groups}",
+            f"  bytes             {self.bytes:,}",
+            f"  duration          {self.seconds:.2f} s",
+            f"  longest pause     {self.pause_seconds * 1000:.0f} ms "
+            f"(a batch that waited for state; {len(self.batches)} batches ran meanwhile)",
+        ]
+        lines += [f"  {name:<17} {value:,}" for name, value in sorted(self.counters.items())]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a reconfiguration is."""
+
+    moves: int
+    copied: int
+    flipped: int
+    settled: int
+
+    @property
+    def fraction(self) -> float:
+        """From 0 to 1; a copied key group counts a half."""
+        done = self.settled + 0.75 * self.flipped + 0.5 * self.copied
+        return min(1.0, done / self.moves) if self.moves else 1.0
+
+
+@dataclass(eq=False)
+class Move:
+    """A reconfiguration that runs or has ended; made by `StateService.rescale` and its kin."""
+
+    number: int
+    strategy: str
+    workers_before: tuple[WorkerId, ...]
+    workers_after: tuple[WorkerId, ...]
+    look: Callable[[Move], tuple[Progress, Mapping[str, int]]]
+    batches: Callable[[float], tuple[Mapping[str, Any], ...]]
+    on_cancel: Callable[[Move], Move]
+    on_retarget: Callable[[Move, int], Move]
+    started: float = field(default_factory=time.time)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _outcome: str = "running"
+    _fraction: float = 0.0
+    _report: MoveReport | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._ended.is_set()
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1."""
+        if self.is_done:
+            return 1.0 if self._outcome == "done" else self._fraction
+        return self.look(self)[0].fraction
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False if the timeout (in seconds) came first.
+
+        Raises ReconfigurationFailed if it could not be completed (not if it was cancelled or
+        another request took its place).
+        """
+        if not self._ended.wait(timeout):
+            return False
+        if self._outcome.startswith("failed"):
+            raise ReconfigurationFailed(
+                f"The reconfiguration ({self.strategy}) {self._outcome} Key groups that had not "
+                "moved stay where they were; the query goes on. Mend the cause and ask again."
+            )
+        return True
+
+    def cancel(self) -> Move:
+        """Give up: what has not moved stays, what has moved goes back. Returns the way back."""
+        return self.on_cancel(self)
+
+    def retarget(self, workers: int) -> Move:
+        """Go on to another number of workers, from where it is now. Returns the new move."""
+        return self.on_retarget(self, workers)
+
+    def report(self) -> MoveReport:
+        """What it has done so far."""
+        if self._report is not None:
+            return self._report
+        return self._make_report("running", *self.look(self))
+
+    def ended(self, reason: str, counters: Mapping[str, int]) -> None:
+        """The protocol has nothing left to do for it: batches from now on are not its business."""
+        self._outcome = reason or "done"
+        self._fraction = self.look(self)[0].fraction
+        self._report = self._make_report(self._outcome, self.look(self)[0], counters)
+        self._ended.set()
+
+    def _make_report(
+        self, outcome: str, progress: Progress, counters: Mapping[str, int]
+    ) -> MoveReport:
+        return MoveReport(
+            self.strategy,
+            outcome,
+            time.time() - self.started,
+            self.workers_before,
+            self.workers_after,
+            counters.get("flips", progress.settled),
+            counters.get("bytes", 0),
+            dict(counters),
+            self.batches(self.started),
+        )
+
+    def __repr__(self) -> str:
+        return f"Move({self.strategy}, {self._outcome}, {self.progress:.0%})"

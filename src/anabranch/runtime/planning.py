@@ -1,0 +1,134 @@
+"""From what a user asks for to owners and workers: rescale, move, drain, rebalance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration.assignment import assign, by_load, minimal
+from anabranch.migration.plan import Move, moves_between
+from anabranch.model.ids import WorkerId
+
+COPY_BYTES_PER_SECOND = 200 << 20
+"""What a move of memory between two processes reaches at least; for estimates only."""
+
+Owners = tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Owners and workers to be reached."""
+
+    owners: Owners
+    workers: tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a reconfiguration would do; the answer to `dry_run=True`."""
+
+    strategy: str
+    moves: tuple[Move, ...]
+    workers_before: tuple[WorkerId, ...]
+    workers_after: tuple[WorkerId, ...]
+    bytes: int
+    seconds: float
+    """Estimate, from the bytes and the given rate."""
+
+    def __str__(self) -> str:
+        pairs: dict[tuple[str, str], int] = {}
+        for move in self.moves:
+            pair = (move.source, move.target)
+            pairs[pair] = pairs.get(pair, 0) + 1
+        lines = [
+            f"{self.strategy}: {len(self.workers_before)} -> {len(self.workers_after)} workers, "
+            f"{len(self.moves)} key groups, {self.bytes / 2**20:,.1f} MiB, "
+            f"about {self.seconds:.1f} s (nothing was done)"
+        ]
+        lines += [
+            f"  {source} -> {target}: {n} key groups" for (source, target), n in pairs.items()
+        ]
+        return "\n".join(lines)
+
+
+def forecast(
+    strategy: str,
+    before: Plan,
+    after: Plan,
+    bytes_of: Mapping[int, int],
+    bytes_per_second: int | None,
+) -> Forecast:
+    """Moves, bytes and an estimate of the duration."""
+    moves = moves_between(before.owners, after.owners)
+    size = sum(bytes_of.get(move.group, 0) for move in moves)
+    rate = min(bytes_per_second or COPY_BYTES_PER_SECOND, COPY_BYTES_PER_SECOND)
+    return Forecast(strategy, moves, before.workers, after.workers, size, size / rate)
+
+
+def rescaled(owners: Owners, workers: Sequence[WorkerId], count: Any, assignment: str) -> Plan:
+    """As many workers as asked for: the newest go first, free names are used again."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InvalidArgument(f"workers must be a whole number of at least 1, got {count!r}.")
+    if count > len(owners):
+        raise InvalidArgument(
+            f"{count} workers cannot share {len(owners)} key groups. Ask for fewer workers; the "
+            "number of key groups is fixed once there is state."
+        )
+    kept = sorted(workers, key=_number)[:count]
+    number = 0
+    while len(kept) < count:
+        number += 1
+        name = WorkerId(f"w{number}")
+        if name not in kept:
+            kept.append(name)
+    return Plan(assign(owners, kept, assignment), tuple(sorted(kept, key=_number)))
+
+
+def moved(owners: Owners, workers: Sequence[WorkerId], groups: Any, to: Any) -> Plan:
+    """Some key groups to a worker."""
+    target = _known(to, workers)
+    result = list(_among(owners, workers))
+    try:
+        wanted = list(groups)
+    except TypeError:
+        raise InvalidArgument(f"key groups must be a list of numbers, got {groups!r}.") from None
+    for group in wanted:
+        if not isinstance(group, int) or isinstance(group, bool) or not 0 <= group < len(owners):
+            raise InvalidArgument(
+                f"{group!r} is not a key group; they are numbered 0 to {len(owners) - 1}."
+            )
+        result[group] = target
+    return Plan(tuple(result), tuple(workers))
+
+
+def drained(owners: Owners, workers: Sequence[WorkerId], worker: Any) -> Plan:
+    """Everything off one worker, which then ends."""
+    leaving = _known(worker, workers)
+    rest = tuple(w for w in workers if w != leaving)
+    if not rest:
+        raise InvalidArgument(
+            f"{leaving} is the only worker: nobody could take its key groups. Rescale first."
+        )
+    return Plan(minimal(owners, rest), rest)
+
+
+def rebalanced(owners: Owners, workers: Sequence[WorkerId], load: Mapping[int, float]) -> Plan:
+    """Key groups shared out by measured load."""
+    return Plan(by_load(_among(owners, workers), workers, load), tuple(workers))
+
+
+def _among(owners: Owners, workers: Sequence[WorkerId]) -> Owners:
+    """Owners without those that an earlier request, now replaced, was about to drain."""
+    return owners if set(owners) <= set(workers) else minimal(owners, workers)
+
+
+def _known(worker: Any, workers: Sequence[WorkerId]) -> WorkerId:
+    if worker not in workers:
+        raise InvalidArgument(f"There is no worker {worker!r}; there are {', '.join(workers)}.")
+    return WorkerId(worker)
+
+
+def _number(worker: WorkerId) -> int:
+    return int(worker[1:])

@@ -1,0 +1,152 @@
+"""The part of the service with which users move state while queries run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, overload
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration.strategies import STANDBY, check
+from anabranch.runtime.move import Move
+from anabranch.runtime.planning import Forecast, Plan
+from anabranch.runtime.reconfigurer import Reconfigurer, Wish
+
+
+class Reconfigurable:
+    """rescale, move, drain, rebalance, standby."""
+
+    def _reconfigurer(self) -> Reconfigurer:
+        raise NotImplementedError
+
+    @overload
+    def rescale(
+        self, workers: int, *, strategy: str = ..., dry_run: Literal[False] = ..., **how: Any
+    ) -> Move: ...
+
+    @overload
+    def rescale(
+        self, workers: int, *, strategy: str = ..., dry_run: Literal[True], **how: Any
+    ) -> Forecast: ...
+
+    def rescale(
+        self,
+        workers: int,
+        *,
+        strategy: str = "live",
+        dry_run: bool = False,
+        assignment: str = "minimal",
+        **how: Any,
+    ) -> Move | Forecast:
+        """Change the number of workers while queries run; returns at once.
+
+        Parameters
+        ----------
+        workers : int
+            How many there shall be.
+        strategy : str
+            How key groups move: "live" (default), "stop-restart", "pause", "replicate",
+            "megaphone", "rhino", "order-unaware", "meces", "drrs" or "lazy".
+        dry_run : bool
+            Only say what would be done: the result is a Forecast.
+        assignment : str
+            "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
+        **how
+            wait : bool: return only at the end.
+            bytes_per_second : int: limit for copies ("live" adapts its pace to the batches).
+            latency_target : float: seconds that a batch may take before copies slow down; by
+            default 1.15 times the median of the batches before.
+            Options of the strategy: wave, delta (live), batch (meces, megaphone), plan
+            (megaphone), concurrency (drrs).
+
+        Returns
+        -------
+        Move
+            A handle: `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A request that
+            comes while another one runs takes its place.
+        """
+        return self._reconfigure(
+            lambda moves: moves.rescale(workers, assignment), strategy, dry_run, how
+        )
+
+    @overload
+    def move(
+        self, key_groups: Iterable[int], to: str, *, dry_run: Literal[False] = ..., **how: Any
+    ) -> Move: ...
+
+    @overload
+    def move(
+        self, key_groups: Iterable[int], to: str, *, dry_run: Literal[True], **how: Any
+    ) -> Forecast: ...
+
+    def move(
+        self,
+        key_groups: Iterable[int],
+        to: str,
+        *,
+        strategy: str = "live",
+        dry_run: bool = False,
+        **how: Any,
+    ) -> Move | Forecast:
+        """Move some key groups to a worker; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.move(key_groups, to), strategy, dry_run, how)
+
+    @overload
+    def drain(self, worker: str, *, dry_run: Literal[False] = ..., **how: Any) -> Move: ...
+
+    @overload
+    def drain(self, worker: str, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
+
+    def drain(
+        self, worker: str, *, strategy: str = "live", dry_run: bool = False, **how: Any
+    ) -> Move | Forecast:
+        """Move everything off a worker and end it; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.drain(worker), strategy, dry_run, how)
+
+    @overload
+    def rebalance(self, *, dry_run: Literal[False] = ..., **how: Any) -> Move: ...
+
+    @overload
+    def rebalance(self, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
+
+    def rebalance(
+        self, *, strategy: str = "live", dry_run: bool = False, **how: Any
+    ) -> Move | Forecast:
+        """Share key groups out by their measured load; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.rebalance(), strategy, dry_run, how)
+
+    def standby(self, workers: int) -> Move:
+        """Keep replicas for a later `rescale(workers, strategy="rhino")` up to date from now on.
+
+        Costs a copy of the state that would move and the traffic of all its changes; ends with the
+        next request, or with `cancel()`.
+        """
+        moves = self._reconfigurer()
+        return moves.request(moves.rescale(workers, "minimal"), Wish(STANDBY, {}))
+
+    def _reconfigure(
+        self,
+        make_plan: Callable[[Reconfigurer], Plan],
+        strategy: str,
+        dry_run: bool,
+        how: dict[str, Any],
+    ) -> Move | Forecast:
+        wait = bool(how.pop("wait", False))
+        wish = _wish(strategy, how)
+        moves = self._reconfigurer()
+        plan = make_plan(moves)
+        if dry_run:
+            return moves.forecast(plan, wish)
+        move = moves.request(plan, wish)
+        if wait:
+            move.wait()
+        return move
+
+
+def _wish(strategy: str, how: dict[str, Any]) -> Wish:
+    rate, target = how.pop("bytes_per_second", None), how.pop("latency_target", None)
+    check(strategy, how)
+    if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
+        raise InvalidArgument(f"bytes_per_second must be a positive number, got {rate!r}.")
+    if target is not None and (not isinstance(target, int | float) or not target > 0):
+        raise InvalidArgument(f"latency_target must be seconds above 0, got {target!r}.")
+    return Wish(strategy, how, rate, target)

@@ -1,0 +1,331 @@
+"""Carries out what the protocol orders for moves, and gives users their handle on them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import AnabranchError
+from anabranch.migration.strategies import STANDBY
+from anabranch.model.ids import WorkerId
+from anabranch.protocol import coordinator as protocol
+from anabranch.protocol.ground import MovePhase
+from anabranch.protocol.orders import OrderKind, WorkerOrder
+from anabranch.protocol.reconfigurations import SUPERSEDED
+from anabranch.runtime.crashes import crash_point
+from anabranch.runtime.move import CANCELLED, Move, Progress
+from anabranch.runtime.operator import Operator
+from anabranch.runtime.pacer import Pacer
+from anabranch.runtime.planning import (
+    Forecast,
+    Plan,
+    drained,
+    forecast,
+    moved,
+    rebalanced,
+    rescaled,
+)
+from anabranch.runtime.pool import WorkerPool
+from anabranch.transport.wire import Message
+
+_log = logging.getLogger("anabranch.moves")
+
+IDLE_SECONDS = 1.0
+"""Without a commit for so long, a move does not wait for the next one."""
+
+PACED = ("live",)
+"""Strategies that adapt to the batches, unless the user sets the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a user wants a reconfiguration to be done."""
+
+    strategy: str
+    options: Mapping[str, Any]
+    bytes_per_second: int | None = None
+    latency_target: float | None = None
+
+
+class Reconfigurer:
+    """Between the protocol, the workers and the user."""
+
+    def __init__(
+        self,
+        machine: protocol.CoordinatorMachine,
+        lock: Any,
+        dispatch: Callable[[protocol.Event], None],
+        pool: WorkerPool,
+        operators: Mapping[str, Operator],
+        keep_snapshots: Callable[[str, list[str]], None],
+    ) -> None:
+        self._machine = machine
+        self._lock = lock
+        self._dispatch = dispatch
+        self._pool = pool
+        self._operators = operators
+        self._keep_snapshots = keep_snapshots
+        self._numbers = itertools.count(1)
+        self._moves: dict[int, tuple[Move, Wish, Plan]] = {}
+        """Moves that have not ended, with the plan before each."""
+        self._cancelled: set[int] = set()
+        self._pacer: Pacer | None = None
+        self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        """Seconds of each committed batch; None: stop."""
+        self._thread = threading.Thread(target=self._pace, name="anabranch-moves", daemon=True)
+        self._thread.start()
+
+    # -- for users --
+
+    def plan(self) -> Plan:
+        """The present owners and workers."""
+        with self._lock:
+            return Plan(self._machine.routing.owners, tuple(self._machine.workers))
+
+    def workers_wanted(self) -> tuple[WorkerId, ...]:
+        """The workers that the request that runs will end with."""
+        with self._lock:
+            moves = self._machine.moves
+            request = moves.pending or (moves.current.request if moves.current else None)
+            if request is None or request.strategy == STANDBY:
+                return tuple(dict.fromkeys(self._machine.routing.owners))
+            return request.workers
+
+    def rescale(self, workers: Any, assignment: str) -> Plan:
+        """Plan for a number of workers."""
+        plan = self.plan()
+        return rescaled(plan.owners, plan.workers, workers, assignment)
+
+    def move(self, groups: Any, to: Any) -> Plan:
+        """Plan for some key groups."""
+        return moved(self.plan().owners, self.workers_wanted(), groups, to)
+
+    def drain(self, worker: Any) -> Plan:
+        """Plan without a worker."""
+        return drained(self.plan().owners, self.workers_wanted(), worker)
+
+    def rebalance(self) -> Plan:
+        """Plan by measured load: rows lately, and bytes where no rows came."""
+        rows, sizes = self.loads("rows"), self.loads("bytes")
+        load: dict[int, float] = {group: float(n) for group, n in rows.items()}
+        if not any(load.values()):
+            load = {group: float(n) for group, n in sizes.items()}
+        return rebalanced(self.plan().owners, self.workers_wanted(), load)
+
+    def forecast(self, plan: Plan, wish: Wish) -> Forecast:
+        """What a request would do."""
+        sizes = self.loads("bytes")
+        return forecast(wish.strategy, self.plan(), plan, sizes, wish.bytes_per_second)
+
+    def loads(self, key: str) -> dict[int, int]:
+        """Bytes or recent rows of each key group, over all operators."""
+        total: dict[int, int] = {}
+        for peer in self._pool.peers().values():
+            try:
+                groups = peer.call("groups", {}, timeout_seconds=10)["groups"]
+            except AnabranchError:
+                continue  # it just went away
+            for group, values in groups.items():
+                total[int(group)] = total.get(int(group), 0) + values[key]
+        return total
+
+    def request(self, plan: Plan, wish: Wish) -> Move:
+        """Begin; a reconfiguration that runs gives way."""
+        number = next(self._numbers)
+        before = self.plan()
+        move = Move(
+            number,
+            wish.strategy,
+            before.workers,
+            plan.workers,
+            self._look,
+            self._batches,
+            self._cancel,
+            self._retarget,
+        )
+        event = protocol.ReconfigurationRequested(
+            number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
+        )
+        with self._lock:
+            self._moves[number] = move, wish, before
+            is_paced = wish.strategy in PACED or wish.bytes_per_second or wish.latency_target
+            self._pacer = (
+                Pacer(self._seconds_before(), wish.latency_target, wish.bytes_per_second)
+                if is_paced
+                else None
+            )
+        self._dispatch(event)
+        return move
+
+    def _cancel(self, move: Move) -> Move:
+        with self._lock:
+            found = self._moves.get(move.number)
+            if found is None:
+                return move  # ended already
+            self._cancelled.add(move.number)
+        _, wish, before = found
+        strategy = wish.strategy if wish.strategy != STANDBY else "live"
+        return self.request(before, Wish(strategy, {}, wish.bytes_per_second, wish.latency_target))
+
+    def _retarget(self, move: Move, workers: int) -> Move:
+        with self._lock:
+            found = self._moves.get(move.number)
+        wish = found[1] if found is not None else Wish(move.strategy, {})
+        return self.request(self.rescale(workers, "minimal"), wish)
+
+    # -- for the coordinator --
+
+    def perform(self, effect: protocol.Effect) -> None:
+        """An effect that concerns moves."""
+        match effect:
+            case protocol.SendOrder():
+                name = f"anabranch-order-{effect.number}"
+                threading.Thread(target=self._send, args=(effect,), name=name, daemon=True).start()
+            case protocol.StopWorker():
+                self._pool.retire(effect.worker, effect.incarnation)
+            case protocol.ReconfigurationEnded():
+                self._ended(effect)
+
+    def batch_committed(self, seconds: float | None) -> None:
+        """For the pace."""
+        self._news.put(seconds or 0.0)
+
+    def stop(self) -> None:
+        """End the thread and everybody's wait."""
+        self._news.put(None)
+        self._thread.join()
+        with self._lock:
+            moves, self._moves = list(self._moves.values()), {}
+        for move, _, _ in moves:
+            move.ended("The service was stopped.", {})
+
+    def _send(self, effect: protocol.SendOrder) -> None:
+        kind = effect.order.kind
+        peer = self._pool.peers().get(effect.worker)
+        crash_point("coordinator", f"order-{kind.value}")
+        try:
+            if peer is None or self._pool.address(effect.worker, effect.incarnation) is None:
+                raise AnabranchError(f"Worker {effect.worker} is gone.")
+            reply = peer.call(kind.value, self._body(effect.order))
+        except AnabranchError as error:
+            _log.info("Order %s to %s failed: %s", kind.value, effect.worker, error)
+            self._dispatch(protocol.OrderFailed(effect.number, str(error)))
+            return
+        if kind is OrderKind.SAVE:
+            for operator, snapshots in reply["snapshots"].items():
+                self._keep_snapshots(operator, snapshots)
+        self._dispatch(protocol.OrderDone(effect.number, reply.get("counters", {})))
+
+    def _body(self, order: WorkerOrder) -> Message:
+        peers = self._pool.peers()
+        with self._lock:
+            pacer = self._pacer
+            epochs = {name: view.committed for name, view in self._machine.operators.items()}
+        return {
+            "groups": order.groups,
+            "peer": order.peer,
+            "address": peers[order.peer].address if order.peer in peers else None,
+            "version": order.version,
+            "arrival": order.arrival.value,
+            "ready_first": order.ready_first,
+            "order": order.order.value,
+            "by_bin": order.by_bin,
+            "rate": None if pacer is None else pacer.rate,
+            "epochs": epochs,
+        }
+
+    def _ended(self, effect: protocol.ReconfigurationEnded) -> None:
+        with self._lock:
+            found = self._moves.pop(effect.number, None)
+            was_cancelled = effect.number in self._cancelled
+            self._cancelled.discard(effect.number)
+        if found is None:
+            return
+        reason = effect.reason
+        if was_cancelled:
+            reason = CANCELLED
+        elif reason and reason != SUPERSEDED:
+            reason = f"failed: {reason}"
+        found[0].ended(reason, effect.counters)
+
+    # -- observation --
+
+    def _look(self, move: Move) -> tuple[Progress, Mapping[str, int]]:
+        with self._lock:
+            current = self._machine.moves.current
+            if current is None or current.request.number != move.number:
+                return Progress(1, 0, 0, 0), {}
+            phases = [current.phases[m.group] for m in current.moves]
+            counters = dict(current.counters)
+        count = {phase: phases.count(phase) for phase in MovePhase}
+        progress = Progress(
+            len(phases) if current.is_started else 1,
+            count[MovePhase.COPIED],
+            count[MovePhase.FLIPPED],
+            count[MovePhase.SETTLED],
+        )
+        return progress, counters
+
+    def _batches(self, since: float) -> tuple[Mapping[str, Any], ...]:
+        with self._lock:
+            operators = list(self._operators.values())
+        return tuple(
+            {
+                "operator": operator.name,
+                "epoch": timing.epoch,
+                "seconds": timing.seconds,
+                "load_ms": timing.stats.get("load_ms", 0),
+            }
+            for operator in operators
+            for timing in list(operator.timings)
+            if timing.seconds is not None and timing.started + timing.seconds >= since
+        )
+
+    def _seconds_before(self) -> list[float]:
+        return [
+            timing.seconds
+            for operator in self._operators.values()
+            for timing in list(operator.timings)[-20:]
+            if timing.seconds is not None
+        ]
+
+    # -- pace --
+
+    def _pace(self) -> None:
+        while True:
+            try:
+                seconds = self._news.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self._idle()
+                continue
+            if seconds is None:
+                return
+            with self._lock:
+                pacer = self._pacer if self._moves else None
+            if pacer is not None:
+                before = pacer.rate
+                if pacer.batch_took(seconds) != before:
+                    self._tell(pacer.rate)
+
+    def _idle(self) -> None:
+        with self._lock:
+            is_moving = bool(self._moves)
+            pacer = self._pacer
+        if is_moving:
+            self._dispatch(protocol.BatchesIdle())
+            if pacer is not None:
+                before = pacer.rate
+                if pacer.nothing_runs() != before:
+                    self._tell(pacer.rate)
+
+    def _tell(self, rate: int) -> None:
+        for peer in self._pool.peers().values():
+            try:
+                peer.call("pace", {"rate": rate}, timeout_seconds=5)
+            except AnabranchError as error:
+                _log.info("%s was not told the pace: %s", peer.name, error)
