@@ -1,0 +1,136 @@
+"""A query under a schedule: starts it, tells its source what to deliver, collects its batches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from anabranch.bench.latency import Batch, Timeline
+from anabranch.bench.openloop import HOLD, Burst, OpenLoop, Schedule, write_schedule
+from anabranch.errors import AnabranchError
+
+POLL_SECONDS = 0.1
+START_DELAY_SECONDS = 0.2
+BURST_SECONDS_MAX = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """State that was loaded once: folders to copy for each run, and the row to go on with."""
+
+    folder: Path
+    keys: int
+    payload_bytes: int
+    next_row: int
+
+    @property
+    def nominal_bytes(self) -> int:
+        """Keys, counts and payloads, without what any store adds."""
+        return self.keys * (self.payload_bytes + 16)
+
+
+class LoadedQuery:
+    """A running query whose source follows a schedule file in its folder."""
+
+    def __init__(self, make: Callable[[Path], DataFrame], folder: Path, next_row: int) -> None:
+        self._make = make
+        self._folder = folder
+        self._schedule = folder / "schedule.json"
+        self._query: Any = None
+        self._seen = -1
+        self.next_row = next_row
+        self.batches: list[Batch] = []
+
+    # -- the query --
+
+    def start(self, schedule: Schedule = HOLD) -> None:
+        """Start or restart it on its checkpoint."""
+        write_schedule(self._schedule, schedule)
+        self._query = (
+            self._make(self._schedule)
+            .writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .start()
+        )
+
+    def stop(self) -> None:
+        """Stop it; what was committed is kept."""
+        if self._query is not None:
+            self._query.stop()
+            self.collect()
+            self._query = None
+
+    # -- the load --
+
+    def burst(self, rows: int, batch_rows: int, on_batch: Callable[[float], None]) -> list[Batch]:
+        """Closed loop: run these rows through; the batches that took them."""
+        until, begun = self.next_row + rows, len(self.batches)
+        write_schedule(self._schedule, Burst(until, batch_rows))
+        limit = time.monotonic() + BURST_SECONDS_MAX
+        while self.next_row < until:
+            self.watch(POLL_SECONDS)
+            on_batch(1 - (until - self.next_row) / rows)
+            if time.monotonic() > limit:
+                raise AnabranchError("The query has not taken its rows for half an hour.")
+        return self.batches[begun:]
+
+    def open(self, rate: float) -> OpenLoop:
+        """Open loop from now on: row after row at a steady rate."""
+        load = OpenLoop(self.next_row, time.time() + START_DELAY_SECONDS, rate)
+        write_schedule(self._schedule, load)
+        return load
+
+    def drain(self) -> None:
+        """Deliver nothing more; return when what was delivered is committed."""
+        write_schedule(self._schedule, HOLD)
+        self._query.processAllAvailable()
+        self.collect()
+
+    def watch(self, seconds: float) -> None:
+        """Sleep, then collect; raise if the query has failed."""
+        time.sleep(seconds)
+        self.collect()
+        if not self._query.isActive:
+            raise AnabranchError(f"The measured query failed: {self._query.exception()}")
+
+    def collect(self) -> None:
+        """Take over the reports that are new."""
+        for report in _new_reports(self._query, self._seen):
+            batch = _as_batch(report)
+            # An idle trigger reports under the number of the batch to come.
+            if batch.end_row > self.next_row:
+                self._seen = report["batchId"]
+                self.batches.append(batch)
+                self.next_row = batch.end_row
+
+    def timeline(self, load: OpenLoop) -> Timeline:
+        """What the load saw."""
+        return Timeline(load, self.batches)
+
+
+def _new_reports(query: Any, seen: int) -> list[dict[str, Any]]:
+    """Progress reports after a batch; only these are turned into text, which is what costs."""
+    reports: list[dict[str, Any]] = []
+    for report in reversed(query._jsq.recentProgress()):
+        if report.batchId() <= seen:
+            break
+        reports.append(json.loads(report.json()))
+    return reports[::-1]
+
+
+def _as_batch(report: dict[str, Any]) -> Batch:
+    """A report has when its trigger fired and how long all of it took, to the millisecond."""
+    source = report["sources"][0]
+    first = (source["startOffset"] or {"row": 0})["row"]
+    end = (source["endOffset"] or {"row": first})["row"]
+    started = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+    seconds = report["durationMs"]["triggerExecution"] / 1000
+    return Batch(first, end, started, started + seconds)

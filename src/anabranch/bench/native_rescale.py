@@ -1,0 +1,132 @@
+"""Spark's own way to another number of state partitions: stop, repartition, start again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.bench.latency import Window
+from anabranch.bench.load import LoadedQuery, Prepared
+from anabranch.bench.openloop import OpenLoop, load_frame
+from anabranch.bench.rescale_runs import Run, Say, Timing, fill, warm_up, watch_until
+from anabranch.errors import AnabranchError
+
+RESTART_SECONDS_MAX = 1800.0
+
+
+def is_available(spark: SparkSession) -> bool:
+    """Spark can repartition a checkpoint since 4.2."""
+    return hasattr(spark, "_streamingCheckpointManager")
+
+
+@dataclass
+class NativeRuns:
+    """Runs on Spark's JVM aggregate with RocksDB, its state partitions in place of workers."""
+
+    spark: SparkSession
+    folder: Path
+    timing: Timing
+    partitions: int
+    target: int
+    say: Say
+    _runs: int = 0
+
+    def prepare(self, keys: int, payload_bytes: int) -> tuple[Prepared, float]:
+        """Load a state once; the capacity that it was found to have, in rows a second."""
+        folder = self._fresh("native-prepared")
+        # Spark takes it for the first batch only; later ones follow the checkpoint.
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(self.partitions))
+        query = self._query(folder, keys, payload_bytes, 0)
+        query.start()
+        try:
+            found = fill(query, keys, payload_bytes, self.say)
+            query.drain()
+        finally:
+            query.stop()
+        return Prepared(folder, keys, payload_bytes, query.next_row), found
+
+    def run(self, run: Run, prepared: Prepared) -> None:
+        """Fill in a run."""
+        folder = self._fresh("native-run")
+        try:
+            self.say("copying the prepared checkpoint")
+            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
+            query = self._query(folder, prepared.keys, prepared.payload_bytes, prepared.next_row)
+            query.start()
+            try:
+                self._measure(run, query, folder)
+            finally:
+                query.stop()
+        except (AnabranchError, PySparkException) as error:
+            run.error = str(error)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _measure(self, run: Run, query: LoadedQuery, folder: Path) -> None:
+        warm_up(query, run.rate, self.say)
+        load = query.open(run.rate)
+        begin = self.timing.settle + self.timing.steady
+        try:
+            watch_until(query, load, begin, self.say, "steady load")
+            run.steady = Window(self.timing.settle, time.time() - load.started)
+            run.move = self._repartition(run, query, load, folder)
+            end = run.move.end + self.timing.steady
+            watch_until(query, load, end, self.say, "steady load afterwards")
+        finally:
+            query.collect()
+            run.timeline = query.timeline(load)
+
+    def _repartition(self, run: Run, query: LoadedQuery, load: OpenLoop, folder: Path) -> Window:
+        """The batch that runs is finished first: a repartition needs it committed."""
+        start = time.time()
+        query.drain()
+        query.stop()
+        stopped = time.time()
+        self.say(f"repartitioning {self.partitions} -> {self.target}")
+        manager = self.spark._streamingCheckpointManager
+        manager.repartition(str(folder / "checkpoint"), self.target)
+        repartitioned = time.time()
+        committed = query.next_row
+        query.start(load)
+        while query.next_row == committed:
+            query.watch(0.1)
+            self.say("waiting for the first batch after the restart")
+            if time.time() - repartitioned > RESTART_SECONDS_MAX:
+                raise AnabranchError("No batch was committed for half an hour after the restart.")
+        end = time.time()
+        run.report = {
+            "strategy": "repartition",
+            "outcome": "done",
+            "seconds": end - start,
+            "counters": {
+                "stop_seconds": stopped - start,
+                "repartition_seconds": repartitioned - stopped,
+                "restart_seconds": end - repartitioned,
+            },
+        }
+        return Window(start - load.started, end - load.started)
+
+    def _query(self, folder: Path, keys: int, payload_bytes: int, next_row: int) -> LoadedQuery:
+        def make(schedule: Path) -> DataFrame:
+            df = load_frame(self.spark, schedule, keys, payload_bytes)
+            aggregates = [F.count(F.lit(1)).alias("n")]
+            if payload_bytes:
+                aggregates.append(F.first("payload", ignorenulls=True).alias("payload"))
+            return df.groupBy("k").agg(*aggregates)
+
+        return LoadedQuery(make, folder, next_row)
+
+    def _fresh(self, name: str) -> Path:
+        self._runs += 1
+        folder = self.folder / f"{name}-{self._runs}"
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        return folder

@@ -1,0 +1,62 @@
+"""Which workers talk to each other: open TCP connections between processes (Linux)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+ESTABLISHED = "01"
+
+
+def connections(table: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Local and remote address and inode of each established connection in /proc/net/tcp."""
+    found = []
+    for line in table:
+        fields = line.split()
+        if len(fields) > 9 and fields[3] == ESTABLISHED:
+            found.append((fields[1], fields[2], fields[9]))
+    return found
+
+
+def between(table: Iterable[str], owners: dict[str, int]) -> int:
+    """Connections whose two ends belong to different processes of those that own these inodes."""
+    ends: dict[tuple[str, str], int] = {
+        (local, remote): owners[inode]
+        for local, remote, inode in connections(table)
+        if inode in owners
+    }
+    both = sum(
+        1
+        for (local, remote), pid in ends.items()
+        if (remote, local) in ends and ends[remote, local] != pid
+    )
+    return both // 2
+
+
+def peer_connections(pids: Iterable[int]) -> int | None:
+    """Connections among these processes; None where the system does not tell."""
+    if not Path("/proc/net/tcp").exists():
+        return None
+    owners: dict[str, int] = {}
+    for pid in pids:
+        owners.update(dict.fromkeys(_socket_inodes(pid), pid))
+    return sum(between(_lines(name), owners) for name in ("tcp", "tcp6"))
+
+
+def _lines(name: str) -> list[str]:
+    path = Path("/proc/net") / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _socket_inodes(pid: int) -> list[str]:
+    found = []
+    try:
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry.path))
+            if match:
+                found.append(match[1])
+    except OSError:
+        pass  # the process or the file is gone
+    return found

@@ -1,0 +1,266 @@
+"""One run under load: on the state service with a strategy, or without any (control)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch import agg
+from anabranch.bench.latency import Batch, Latency, Timeline, Window, median
+from anabranch.bench.load import LoadedQuery, Prepared
+from anabranch.bench.openloop import OpenLoop, load_frame
+from anabranch.bench.peers import peer_connections
+from anabranch.errors import AnabranchError, InvalidArgument
+from anabranch.service import StateService
+
+CONTROL = "control"
+NATIVE = "spark"
+"""Label of Spark's own way: stop, repartition the checkpoint, start again."""
+
+FILL_BYTES_A_BATCH = 96 << 20
+FILL_ROWS_A_BATCH_MAX = 500_000
+CAPACITY_ROWS = 100_000
+CAPACITY_BATCHES = 4
+WARM_UP_BATCHES = 6
+MOVE_SECONDS_MAX = 1800.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is done to the query in the middle of a run."""
+
+    label: str
+    strategy: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """`live`, `meces:batch=5`, `megaphone:plan=fluid`, `control` or `spark`."""
+        name, _, rest = text.partition(":")
+        if name in (CONTROL, NATIVE):
+            return cls(name)
+        options: dict[str, Any] = {}
+        for part in filter(None, rest.split(",")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                raise InvalidArgument(f"'{text}': write options as {name}:name=value,name=value.")
+            options[key] = int(value) if value.isdigit() else value
+        return cls(text, name, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of the phases of a run."""
+
+    settle: float = 10.0
+    """Under load before anything counts."""
+    steady: float = 20.0
+    """Under load before and after the move."""
+
+
+@dataclass
+class Run:
+    """What one run showed."""
+
+    part: str
+    case: Case
+    repeat: int
+    rate: float
+    state_bytes: int
+    timeline: Timeline | None = None
+    steady: Window | None = None
+    """Under load before the move."""
+    move: Window | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+    peers: int | None = None
+    """Connections between workers before the move."""
+    error: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name in tables."""
+        return self.case.label
+
+    def before(self, window: Window | None = None) -> Latency | None:
+        """Steady state before the move."""
+        window = window or self.steady
+        return self.timeline.before(window) if self.timeline and window else None
+
+    def during(self, window: Window | None = None) -> Latency | None:
+        """While the move ran, or in the window of another run."""
+        window = window or self.move
+        return self.timeline.during(window) if self.timeline and window else None
+
+    def after(self, window: Window | None = None) -> Latency | None:
+        """After the move (the end of `window`)."""
+        window = window or self.move
+        if not self.timeline or not window:
+            return None
+        return self.timeline.after(Window(window.end, self.timeline.end))
+
+
+def counts(service: StateService, df: DataFrame, payload_bytes: int) -> DataFrame:
+    """Key-count; with a payload, each key keeps its first one."""
+    aggregates = {"n": agg.count()}
+    if payload_bytes:
+        aggregates["payload"] = agg.first("payload", ignore_nulls=True)
+    return service.group_by(df, "k").aggregate(**aggregates, name="counts")
+
+
+def capacity(batches: list[Batch]) -> float:
+    """Rows a second of full batches back to back; the first one only warms up."""
+    return median([b.rows / (b.committed - b.started) for b in batches[1:]])
+
+
+def fill(query: LoadedQuery, keys: int, payload_bytes: int, say: Say) -> float:
+    """Bring every key once, then measure the capacity: rows a second."""
+    rows = min(FILL_ROWS_A_BATCH_MAX, FILL_BYTES_A_BATCH // (payload_bytes + 16))
+    query.burst(keys, rows, lambda done: say(f"loading the state, {done:.0%}"))
+    say("measuring the capacity")
+    return capacity(query.burst(CAPACITY_BATCHES * CAPACITY_ROWS, CAPACITY_ROWS, lambda _: None))
+
+
+@dataclass
+class ServiceRuns:
+    """Runs on the state service, all from copies of the same prepared state."""
+
+    spark: SparkSession
+    folder: Path
+    timing: Timing
+    workers: int
+    target: int
+    say: Say
+    fsync: bool = True
+    _runs: int = 0
+
+    def prepare(self, keys: int, payload_bytes: int) -> tuple[Prepared, float]:
+        """Load a state once; the capacity that it was found to have, in rows a second."""
+        folder = self._fresh("prepared")
+        with self._service(folder) as service:
+            query = LoadedQuery(self._maker(service, keys, payload_bytes), folder, 0)
+            query.start()
+            try:
+                found = fill(query, keys, payload_bytes, self.say)
+                query.drain()
+            finally:
+                query.stop()
+        return Prepared(folder, keys, payload_bytes, query.next_row), found
+
+    def run(self, run: Run, prepared: Prepared, seconds_min: float = 0.0) -> None:
+        """Fill in a run; a strategy that fails is a result too. Lasts at least `seconds_min`."""
+        folder = self._fresh("run")
+        try:
+            self.say("copying the prepared state")
+            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
+            with self._service(folder) as service:
+                make = self._maker(service, prepared.keys, prepared.payload_bytes)
+                query = LoadedQuery(make, folder, prepared.next_row)
+                query.start()
+                try:
+                    self._measure(run, service, query, seconds_min)
+                finally:
+                    query.stop()
+        except AnabranchError as error:
+            run.error = str(error)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _measure(
+        self, run: Run, service: StateService, query: LoadedQuery, seconds_min: float
+    ) -> None:
+        warm_up(query, run.rate, self.say)
+        load = query.open(run.rate)
+        try:
+            if run.case.strategy == "rhino":
+                service.standby(self.target)
+            begin = self.timing.settle + self.timing.steady
+            watch_until(query, load, begin, self.say, "steady load")
+            workers = service.status()["workers"].values()
+            run.peers = peer_connections(w["pid"] for w in workers if w["pid"])
+            if run.case.strategy is not None:
+                run.steady = Window(self.timing.settle, time.time() - load.started)
+                run.move = self._move(run, service, query, load)
+                begin = run.move.end
+            end = max(begin + self.timing.steady, seconds_min)
+            watch_until(query, load, end, self.say, "steady load afterwards")
+        finally:
+            query.collect()
+            run.timeline = query.timeline(load)
+
+    def _move(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Window:
+        case, start = run.case, time.time()
+        move = service.rescale(self.target, strategy=case.strategy, wait=False, **case.options)
+        while not move.wait(0.05):
+            seconds = time.time() - start
+            self.say(f"{self.workers} -> {self.target}, {move.progress:.0%}, {seconds:.0f} s")
+            query.watch(0.0)
+            if seconds > MOVE_SECONDS_MAX:
+                raise AnabranchError(f"The move has not ended after {seconds:.0f} seconds.")
+        end = time.time()
+        run.report = move.report().as_json()
+        return Window(start - load.started, end - load.started)
+
+    def move_idle(self, prepared: Prepared, strategy: str) -> dict[str, Any]:
+        """A move while no rows come, unpaced: its report."""
+        folder = self._fresh("move")
+        try:
+            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
+            with self._service(folder) as service:
+                make = self._maker(service, prepared.keys, prepared.payload_bytes)
+                query = LoadedQuery(make, folder, prepared.next_row)
+                query.start()
+                try:
+                    warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
+                    query.drain()
+                    move = service.rescale(self.target, strategy=strategy, wait=False)
+                    move.wait(MOVE_SECONDS_MAX)
+                    report: dict[str, Any] = move.report().as_json()
+                    return report
+                finally:
+                    query.stop()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _service(self, folder: Path) -> StateService:
+        return StateService(
+            self.spark, str(folder / "state"), workers=self.workers, fsync=self.fsync
+        )
+
+    def _maker(
+        self, service: StateService, keys: int, payload_bytes: int
+    ) -> Callable[[Path], DataFrame]:
+        def make(schedule: Path) -> DataFrame:
+            df = load_frame(self.spark, schedule, keys, payload_bytes)
+            return counts(service, df, payload_bytes)
+
+        return make
+
+    def _fresh(self, name: str) -> Path:
+        self._runs += 1
+        folder = self.folder / f"{name}-{self._runs}"
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        return folder
+
+
+def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:
+    """Batches as large as those to come: state gets loaded, the JVM compiles."""
+    rows = max(1000, int(rate))
+    query.burst(WARM_UP_BATCHES * rows, rows, lambda done: say(f"warming up, {done:.0%}"))
+
+
+def watch_until(query: LoadedQuery, load: OpenLoop, end: float, say: Say, what: str) -> None:
+    """Let the load run until that many seconds after its beginning."""
+    while (left := load.started + end - time.time()) > 0:
+        say(f"{what}, {left:.0f} s left")
+        query.watch(min(left, 0.5))
