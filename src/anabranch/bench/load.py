@@ -30,11 +30,6 @@ class Prepared:
     payload_bytes: int
     next_row: int
 
-    @property
-    def nominal_bytes(self) -> int:
-        """Keys, counts and payloads, without what any store adds."""
-        return self.keys * (self.payload_bytes + 16)
-
 
 class LoadedQuery:
     """A running query whose source follows a schedule file in its folder."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch import agg
@@ -24,6 +25,8 @@ CONTROL = "control"
 NATIVE = "spark"
 """Label of Spark's own way: stop, repartition the checkpoint, start again."""
 
+KEY_BYTES = 16
+"""A key and its count."""
 FILL_BYTES_A_BATCH = 96 << 20
 FILL_ROWS_A_BATCH_MAX = 500_000
 CAPACITY_ROWS = 100_000
@@ -75,7 +78,8 @@ class Run:
     case: Case
     repeat: int
     rate: float
-    state_bytes: int
+    keys: int
+    payload_bytes: int
     timeline: Timeline | None = None
     steady: Window | None = None
     """Under load before the move."""
@@ -89,6 +93,11 @@ class Run:
     def label(self) -> str:
         """Name in tables."""
         return self.case.label
+
+    @property
+    def state_bytes(self) -> int:
+        """Keys, counts and payloads, without what any store adds."""
+        return self.keys * (self.payload_bytes + KEY_BYTES)
 
     def before(self, window: Window | None = None) -> Latency | None:
         """Steady state before the move."""
@@ -110,10 +119,11 @@ class Run:
 
 def counts(service: StateService, df: DataFrame, payload_bytes: int) -> DataFrame:
     """Key-count; with a payload, each key keeps its first one."""
-    aggregates = {"n": agg.count()}
-    if payload_bytes:
-        aggregates["payload"] = agg.first("payload", ignore_nulls=True)
-    return service.group_by(df, "k").aggregate(**aggregates, name="counts")
+    grouped = service.group_by(df, "k")
+    if not payload_bytes:
+        return grouped.aggregate(n=agg.count(), name="counts")
+    payload = agg.first("payload", ignore_nulls=True)
+    return grouped.aggregate(n=agg.count(), payload=payload, name="counts")
 
 
 def capacity(batches: list[Batch]) -> float:
@@ -123,7 +133,7 @@ def capacity(batches: list[Batch]) -> float:
 
 def fill(query: LoadedQuery, keys: int, payload_bytes: int, say: Say) -> float:
     """Bring every key once, then measure the capacity: rows a second."""
-    rows = min(FILL_ROWS_A_BATCH_MAX, FILL_BYTES_A_BATCH // (payload_bytes + 16))
+    rows = min(FILL_ROWS_A_BATCH_MAX, FILL_BYTES_A_BATCH // (payload_bytes + KEY_BYTES))
     query.burst(keys, rows, lambda done: say(f"loading the state, {done:.0%}"))
     say("measuring the capacity")
     return capacity(query.burst(CAPACITY_BATCHES * CAPACITY_ROWS, CAPACITY_ROWS, lambda _: None))
@@ -169,7 +179,7 @@ class ServiceRuns:
                     self._measure(run, service, query, seconds_min)
                 finally:
                     query.stop()
-        except AnabranchError as error:
+        except (AnabranchError, PySparkException) as error:
             run.error = str(error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -198,6 +208,7 @@ class ServiceRuns:
 
     def _move(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Window:
         case, start = run.case, time.time()
+        assert case.strategy is not None
         move = service.rescale(self.target, strategy=case.strategy, wait=False, **case.options)
         while not move.wait(0.05):
             seconds = time.time() - start

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.java import check_java
 
 if TYPE_CHECKING:
+    from anabranch.bench.rescale import RescaleBench, Settings
+    from anabranch.bench.rescale_runs import Run
     from anabranch.bench.throughput import Comparison
     from anabranch.cli.main import Subparsers
 
@@ -45,6 +49,135 @@ def register(subparsers: Subparsers) -> None:
     throughput.add_argument("--workers", type=int, default=2, help="worker processes (2)")
     throughput.add_argument("--json", action="store_true", help="print JSON, one line for each")
     throughput.set_defaults(run=run_throughput)
+    _register_rescale(kinds)
+
+
+def _register_rescale(kinds: Subparsers) -> None:
+    rescale = kinds.add_parser(
+        "rescale",
+        help="latency while 2 workers become 3, with every strategy and Spark's native way",
+        description=(
+            "Key-count with a payload under a steady open-loop load at half of the capacity. "
+            "Latency counts from the time at which a row should have been sent. Every strategy "
+            "starts from a copy of the same state; a control run has no reconfiguration."
+        ),
+        epilog="example: anabranch bench rescale --quick --plot rescale.png --json rescale.json",
+    )
+    parts = ("strategies", "move", "series", "steady", "absolute")
+    rescale.add_argument(
+        "--parts", nargs="+", choices=parts, default=list(parts), help="what to measure (all)"
+    )
+    rescale.add_argument(
+        "--strategies",
+        nargs="+",
+        metavar="NAME",
+        help="which ones, as in: live meces:batch=5 megaphone:plan=fluid spark (all); 'spark' is "
+        "Spark's native way; a control run is always made",
+    )
+    rescale.add_argument("--state-gb", type=_positive, help="size of the state (2)")
+    rescale.add_argument("--rate", type=_positive, help="rows a second (half of the capacity)")
+    rescale.add_argument(
+        "--seconds", type=_positive, help="steady load before and after the move (20)"
+    )
+    rescale.add_argument(
+        "--series", nargs="+", type=_positive, metavar="GB", help="state sizes (0.5 1 2 4)"
+    )
+    rescale.add_argument("--repeat", type=int, help="runs of each strategy (1)")
+    rescale.add_argument("--quick", action="store_true", help="small state, few strategies")
+    rescale.add_argument("--json", metavar="FILE", help="write all figures there")
+    rescale.add_argument("--plot", metavar="FILE", help="draw latency over time there (PNG)")
+    rescale.set_defaults(run=run_rescale)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return number
+
+
+def run_rescale(args: argparse.Namespace) -> int:
+    """Run and print; what is done is kept when it is interrupted. The exit code is the verdict."""
+    check_java()
+    from anabranch.bench.plots import check_matplotlib
+    from anabranch.bench.rescale import RescaleBench
+    from anabranch.bench.rescale_report import summary_line
+    from anabranch.bench.session import spark_session
+    from anabranch.errors import AnabranchError
+
+    if args.plot:
+        check_matplotlib()
+    settings = _rescale_settings(args)
+    failure: BaseException | None = None
+    with spark_session() as (spark, folder):
+        bench = RescaleBench(spark, folder, settings, _progress)
+
+        def on_run(run: Run) -> None:
+            _clear_progress()
+            print(summary_line(run), flush=True)
+            _write_rescale(args, bench, partial=True)
+
+        bench.on_run = on_run
+        try:
+            bench.run(tuple(args.parts))
+        except (AnabranchError, KeyboardInterrupt) as error:
+            failure = error
+        _clear_progress()
+        _print_rescale(bench)
+        _write_rescale(args, bench, partial=failure is not None)
+        if args.plot:
+            _plot_rescale(args.plot, bench)
+    if failure is not None:
+        print("Interrupted: these are the results so far.", file=sys.stderr)
+        raise failure
+    return 1 if any(verdict.passed is False for verdict in bench.verdicts()) else 0
+
+
+def _rescale_settings(args: argparse.Namespace) -> Settings:
+    from anabranch.bench.rescale import Settings
+    from anabranch.bench.rescale_runs import Case, Timing
+    from anabranch.migration.strategies import check
+
+    settings = Settings.quick() if args.quick else Settings()
+    given: dict[str, Any] = {
+        "state_gb": args.state_gb,
+        "rate": args.rate,
+        "repeat": args.repeat,
+        "strategies": tuple(args.strategies) if args.strategies else None,
+        "series_gb": tuple(args.series) if args.series else None,
+        "timing": Timing(min(10.0, args.seconds), args.seconds) if args.seconds else None,
+    }
+    for text in args.strategies or ():
+        case = Case.parse(text)
+        if case.strategy is not None:
+            check(case.strategy, case.options)
+    return replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _print_rescale(bench: RescaleBench) -> None:
+    from anabranch.bench.rescale_report import table
+
+    print(table(bench.runs))
+    print()
+    for name, rows in bench.capacity.items():
+        print(f"capacity, {name}: {rows:,.0f} rows/s")
+    for text in [*bench.notes, *bench.verdicts()]:
+        print(text, flush=True)
+
+
+def _write_rescale(args: argparse.Namespace, bench: RescaleBench, partial: bool) -> None:
+    from anabranch.bench.rescale_report import to_json
+
+    if args.json:
+        text = json.dumps(to_json(bench, partial), indent=1, default=str)
+        Path(args.json).write_text(text + "\n", encoding="utf-8")
+
+
+def _plot_rescale(path: str, bench: RescaleBench) -> None:
+    from anabranch.bench.plots import plot_runs
+
+    if plot_runs(bench.runs, Path(path)):
+        print(f"Latency over time: {path}")
 
 
 def run_throughput(args: argparse.Namespace) -> int:

@@ -1,0 +1,319 @@
+"""`anabranch bench rescale`: latency under an open-loop load while 2 workers become 3."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from anabranch.bench.flight_copy import copy_rates
+from anabranch.bench.load import Prepared
+from anabranch.bench.native_rescale import NativeRuns, is_available
+from anabranch.bench.rescale_runs import (
+    CONTROL,
+    KEY_BYTES,
+    NATIVE,
+    Case,
+    Run,
+    Say,
+    ServiceRuns,
+    Timing,
+)
+from anabranch.bench.steady import SteadyBench
+from anabranch.bench.verdicts import (
+    MoveRate,
+    SteadyCost,
+    Verdict,
+    judge_absolute,
+    judge_live,
+    judge_move,
+    judge_others,
+    judge_series,
+    judge_steady,
+)
+from anabranch.errors import AnabranchError
+
+PARTS = ("strategies", "move", "series", "steady", "absolute")
+STRATEGIES = (
+    "live",
+    "lazy",
+    "meces",
+    "drrs",
+    "rhino",
+    "replicate",
+    "megaphone",
+    "order-unaware",
+    "pause",
+    "stop-restart",
+    NATIVE,
+)
+UNPACED = "order-unaware"
+"""For the duration of a move: changes owners first, then only copies."""
+DISK_FACTOR = 8
+"""Changelogs, snapshots and copies of both sides, as a multiple of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes of a benchmark."""
+
+    state_gb: float = 2.0
+    payload_bytes: int = 1024
+    rate: float | None = None
+    """Rows a second; half of the measured capacity if None."""
+    timing: Timing = field(default_factory=Timing)
+    repeat: int = 1
+    strategies: tuple[str, ...] = STRATEGIES
+    series_gb: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    workers: int = 2
+    target: int = 3
+    absolute_keys: int = 5_000_000
+    absolute_rate: float = 20_000
+    steady_rounds: int = 30
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """A look in a few minutes: small state, few strategies."""
+        return cls(
+            state_gb=0.1,
+            timing=Timing(settle=5, steady=8),
+            strategies=("live", "order-unaware", "stop-restart", NATIVE),
+            series_gb=(0.05, 0.1),
+            absolute_keys=200_000,
+            steady_rounds=8,
+        )
+
+    def keys(self, state_gb: float) -> int:
+        """Keys of a state of this size."""
+        return max(1, math.ceil(state_gb * 1e9 / (self.payload_bytes + KEY_BYTES)))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A piece of the benchmark, with a guess of its duration for the time left."""
+
+    name: str
+    seconds: float
+    work: Callable[[], None]
+
+
+@dataclass
+class RescaleBench:
+    """Runs the parts one after the other in one Spark session; keeps what is done."""
+
+    spark: SparkSession
+    folder: Path
+    settings: Settings
+    say: Say
+    on_run: Callable[[Run], None] = lambda run: None
+    runs: list[Run] = field(default_factory=list)
+    move: MoveRate | None = None
+    steady: SteadyCost | None = None
+    capacity: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _parts: tuple[str, ...] = PARTS
+    _prefix: str = ""
+    _prepared: dict[str, Prepared] = field(default_factory=dict)
+
+    def run(self, parts: tuple[str, ...]) -> None:
+        """All parts; results are in the fields, also after an interruption."""
+        self._parts = parts
+        self._check_disk()
+        tasks = [task for part in PARTS if part in parts for task in self._plan(part)]
+        begun, expected = time.monotonic(), 0.0
+        for number, task in enumerate(tasks, 1):
+            left = sum(t.seconds for t in tasks[number - 1 :])
+            # Guesses get better by how wrong they have been so far.
+            scale = (time.monotonic() - begun) / expected if expected > 60 else 1.0
+            minutes = max(1, round(left * scale / 60))
+            self._prefix = f"[{number}/{len(tasks)}, about {minutes} min left] {task.name}"
+            self._tell("")
+            task.work()
+            expected += task.seconds
+
+    def verdicts(self) -> list[Verdict]:
+        """What the figures say, as far as they are there."""
+        return [
+            *judge_live(self.runs),
+            *judge_series(self.runs),
+            *judge_others(self.runs),
+            *judge_move(self.move),
+            *judge_steady(self.steady, self.runs),
+            *judge_absolute(self.runs),
+        ]
+
+    # -- plans --
+
+    def _plan(self, part: str) -> Iterator[Task]:
+        s = self.settings
+        match part:
+            case "strategies":
+                yield from self._plan_strategies()
+            case "series":
+                for size in s.series_gb:
+                    yield from self._plan_series(size)
+            case "move":
+                if "strategies" not in self._parts:
+                    yield self._prepare("strategies", s.keys(s.state_gb), s.payload_bytes)
+                yield Task("unpaced move", 40 + 20 * s.state_gb, self._measure_move)
+                yield self._forget("strategies")
+            case "steady":
+                yield Task("steady state", 40 + 2.5 * s.steady_rounds, self._measure_steady)
+            case "absolute":
+                yield self._prepare("absolute", s.absolute_keys, 0)
+                for repeat in range(s.repeat):
+                    yield self._task("absolute", "absolute", Case.parse("live"), repeat)
+                    yield self._task("absolute", "absolute", Case.parse(CONTROL), repeat)
+                yield self._forget("absolute")
+
+    def _plan_strategies(self) -> Iterator[Task]:
+        s = self.settings
+        keys = s.keys(s.state_gb)
+        cases = [Case.parse(text) for text in s.strategies if text != CONTROL]
+        # The control run is as long as live's, so it comes right after it.
+        cases.sort(key=lambda case: case.label != "live")
+        cases.insert(1 if cases and cases[0].label == "live" else 0, Case.parse(CONTROL))
+        yield self._prepare("strategies", keys, s.payload_bytes)
+        for repeat in range(s.repeat):
+            for case in cases:
+                if case.label != NATIVE:
+                    yield self._task("strategies", "strategies", case, repeat)
+        if "move" not in self._parts:
+            yield self._forget("strategies")
+        if NATIVE in s.strategies:
+            yield self._prepare_native(keys)
+            for repeat in range(s.repeat):
+                yield self._task_native(repeat)
+            yield self._forget("native")
+
+    def _plan_series(self, size: float) -> Iterator[Task]:
+        s = self.settings
+        if size == s.state_gb and "strategies" in self._parts and "live" in s.strategies:
+            return  # measured there
+        name = f"{size:g} GB"
+        yield self._prepare(name, s.keys(size), s.payload_bytes)
+        for repeat in range(s.repeat):
+            yield self._task("series", name, Case.parse("live"), repeat)
+            yield self._task("series", name, Case.parse(CONTROL), repeat)
+        yield self._forget(name)
+
+    # -- tasks --
+
+    def _prepare(self, name: str, keys: int, payload_bytes: int) -> Task:
+        def work() -> None:
+            prepared, found = self._ours.prepare(keys, payload_bytes)
+            self._prepared[name], self.capacity[name] = prepared, found
+
+        size = keys * (payload_bytes + KEY_BYTES) / 1e9
+        return Task(f"{name}: loading {size:.2g} GB", 30 + 40 * size, work)
+
+    def _prepare_native(self, keys: int) -> Task:
+        def work() -> None:
+            if not is_available(self.spark):
+                self.notes.append("Spark repartitions checkpoints since 4.2: not measured.")
+                return
+            try:
+                made = self._native.prepare(keys, self.settings.payload_bytes)
+                self._prepared["native"], self.capacity["native"] = made
+            except (AnabranchError, PySparkException) as error:
+                self.notes.append(f"Spark's side could not be loaded: {error}")
+
+        return Task("Spark: loading", 40 + 80 * self.settings.state_gb, work)
+
+    def _forget(self, name: str) -> Task:
+        def work() -> None:
+            if name in self._prepared:
+                shutil.rmtree(self._prepared.pop(name).folder, ignore_errors=True)
+
+        return Task(f"{name}: cleaning up", 1, work)
+
+    def _task(self, part: str, name: str, case: Case, repeat: int) -> Task:
+        def work() -> None:
+            prepared = self._prepared[name]
+            run = self._new_run(part, name, prepared, case, repeat)
+            self._ours.run(run, prepared, self._length_of_live(run))
+            self._done(run)
+
+        timing = self.settings.timing
+        seconds = 45 + timing.settle + 2 * timing.steady + 10 * self.settings.state_gb
+        return Task(f"{name}: {case.label}, run {repeat + 1}", seconds, work)
+
+    def _task_native(self, repeat: int) -> Task:
+        def work() -> None:
+            if "native" in self._prepared:
+                prepared = self._prepared["native"]
+                run = self._new_run("strategies", "native", prepared, Case.parse(NATIVE), repeat)
+                self._native.run(run, prepared)
+                self._done(run)
+
+        timing = self.settings.timing
+        seconds = 90 + timing.settle + 2 * timing.steady + 90 * self.settings.state_gb
+        return Task(f"Spark's native way, run {repeat + 1}", seconds, work)
+
+    def _measure_move(self) -> None:
+        report = self._ours.move_idle(self._prepared["strategies"], UNPACED)
+        self._tell("plain copies of as many bytes")
+        copies = copy_rates(max(1 << 20, report["bytes"]), 5)
+        self.move = MoveRate(UNPACED, report["bytes"], report["seconds"], tuple(copies))
+
+    def _measure_steady(self) -> None:
+        s = self.settings
+        bench = SteadyBench(self.spark, self.folder, s.workers, self._tell, rounds=s.steady_rounds)
+        self.steady = bench.run()
+
+    # -- helpers --
+
+    def _new_run(self, part: str, name: str, prepared: Prepared, case: Case, repeat: int) -> Run:
+        s = self.settings
+        rate = s.absolute_rate if part == "absolute" else s.rate
+        if rate is None:
+            # One rate for all sizes and strategies; Spark's side gets less if that is its half.
+            known = self.capacity.get("strategies", self.capacity[name])
+            rate = max(1000, round(min(known, self.capacity[name]) / 2, -3))
+        return Run(part, case, repeat, rate, prepared.keys, prepared.payload_bytes)
+
+    def _length_of_live(self, run: Run) -> float:
+        """A control run lasts as long as the run that it is compared with."""
+        if run.label != CONTROL:
+            return 0.0
+        key = (run.part, run.keys, run.repeat)
+        same = (r for r in self.runs if (r.part, r.keys, r.repeat) == key and r.label == "live")
+        return next((r.timeline.end for r in same if r.timeline), 0.0)
+
+    def _done(self, run: Run) -> None:
+        self.runs.append(run)
+        in_series = run.label in ("live", CONTROL) and run.part == "strategies"
+        if in_series and self.settings.state_gb in self.settings.series_gb:
+            self.runs.append(dataclasses.replace(run, part="series"))
+        self.on_run(run)
+
+    def _tell(self, text: str) -> None:
+        self.say(f"{self._prefix}: {text}" if text else self._prefix)
+
+    @cached_property
+    def _ours(self) -> ServiceRuns:
+        s = self.settings
+        return ServiceRuns(self.spark, self.folder, s.timing, s.workers, s.target, self._tell)
+
+    @cached_property
+    def _native(self) -> NativeRuns:
+        s = self.settings
+        return NativeRuns(self.spark, self.folder, s.timing, s.workers, s.target, self._tell)
+
+    def _check_disk(self) -> None:
+        s = self.settings
+        largest = max([s.state_gb, *(s.series_gb if "series" in self._parts else ())])
+        needed, free = DISK_FACTOR * largest, shutil.disk_usage(self.folder).free / 1e9
+        if free < needed:
+            raise AnabranchError(
+                f"{self.folder} has {free:.0f} GB free; {largest:g} GB of state need about "
+                f"{needed:.0f} GB. Set TMPDIR to a larger disk, or take a smaller --state-gb."
+            )

@@ -1,0 +1,275 @@
+"""What the figures of a rescale benchmark say about its targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anabranch.bench.latency import Latency, median
+from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
+
+PEAK_RATIO_MAX = 1.25
+MEAN_RATIO_MAX = 1.1
+THROUGHPUT_RATIO_MIN = 0.95
+STOP_RESTART_FRACTION = 1 / 10
+NATIVE_FRACTION = 1 / 20
+CLEARLY_BELOW = 0.8
+COPY_FRACTION_MIN = 0.5
+STEADY_RATIO_MAX = 1.01
+ABSOLUTE_PEAK_SECONDS_MAX = 2.4
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One target: met, missed or (None) not measured."""
+
+    name: str
+    target: str
+    figures: str
+    passed: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        word = {True: "PASS", False: "FAIL", None: "----"}[self.passed]
+        return f"{word}  {self.name}: {self.figures} (target: {self.target})"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, least and greatest of repeated figures."""
+
+    median: float
+    least: float
+    greatest: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Of the values that are numbers."""
+        numbers = [v for v in values if math.isfinite(v)]
+        if not numbers:
+            return cls(math.nan, math.nan, math.nan, 0)
+        return cls(median(numbers), min(numbers), max(numbers), len(numbers))
+
+    def text(self, digits: int = 2, unit: str = "") -> str:
+        """The median; the range too if there is one."""
+        shown = f"{self.median:.{digits}f}{unit}"
+        if self.n > 1:
+            shown += f" [{self.least:.{digits}f} to {self.greatest:.{digits}f}]"
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRate:
+    """An unpaced move and plain copies of as many bytes, in bytes a second."""
+
+    strategy: str
+    bytes: int
+    seconds: float
+    copies: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second of the move."""
+        return self.bytes / self.seconds if self.seconds else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyCost:
+    """Seconds of the same batches with the default key groups and bins, and with the coarsest."""
+
+    fine: tuple[float, ...]
+    coarse: tuple[float, ...]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Batch by batch: they ran in turns, so both met the same disturbances."""
+        return [f / c for f, c in zip(self.fine, self.coarse, strict=True)]
+
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the median ratio, from order statistics."""
+        ordered = sorted(self.ratios)
+        n = len(ordered)
+        skip = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
+        return ordered[skip], ordered[n - 1 - skip]
+
+
+Pick = Callable[[Latency], float]
+
+
+def control_of(run: Run, runs: Sequence[Run]) -> Run | None:
+    """The control run of the same part, state and repeat."""
+    same = (r for r in runs if r.label == CONTROL and r.timeline)
+    found = (
+        r
+        for r in same
+        if (r.part, r.state_bytes, r.repeat) == (run.part, run.state_bytes, run.repeat)
+    )
+    return next(found, None)
+
+
+def ratios(runs: Sequence[Run], label: str, pick: Pick) -> list[float]:
+    """Of each repeat: the strategy's figure during the move to the control's in that window."""
+    found = []
+    for run in (r for r in runs if r.label == label and not r.error):
+        control, mine = control_of(run, runs), run.during()
+        theirs = control.during(run.move) if control else None
+        if mine and theirs and pick(theirs):
+            found.append(pick(mine) / pick(theirs))
+    return found
+
+
+def peaks(runs: Sequence[Run], label: str) -> Spread:
+    """Peak latency during the move."""
+    found = (r.during() for r in runs if r.label == label and not r.error)
+    return Spread.of(latency.peak for latency in found if latency)
+
+
+def judge_live(runs: Sequence[Run]) -> list[Verdict]:
+    """Against the control run, and against the ways that stop."""
+    main = [r for r in runs if r.part == "strategies"]
+    peak = Spread.of(ratios(main, "live", lambda x: x.peak))
+    mean = Spread.of(ratios(main, "live", lambda x: x.mean))
+    rate = Spread.of(ratios(main, "live", lambda x: x.throughput))
+    verdicts = [
+        _at_most("live: peak latency to control's", peak, PEAK_RATIO_MAX, " times"),
+        _at_most("live: mean latency to control's", mean, MEAN_RATIO_MAX, " times"),
+        Verdict(
+            "live: throughput to control's",
+            f"unchanged: at least {THROUGHPUT_RATIO_MIN} times",
+            rate.text(3, " times"),
+            rate.median >= THROUGHPUT_RATIO_MIN if rate.n else None,
+        ),
+    ]
+    live = peaks(main, "live")
+    for other, fraction in (("stop-restart", STOP_RESTART_FRACTION), (NATIVE, NATIVE_FRACTION)):
+        name = "Spark's native way" if other == NATIVE else other
+        theirs = peaks(main, other)
+        measured = live.n and theirs.n
+        ratio = live.median / theirs.median if measured else math.nan
+        figures = f"{ratio:.3f} ({live.text(2, ' s')} to {theirs.text(2, ' s')})"
+        verdicts.append(
+            Verdict(
+                f"live: peak latency to that of {name}",
+                f"at most {fraction:g}",
+                figures,
+                ratio <= fraction if measured else None,
+            )
+        )
+    return verdicts
+
+
+def judge_others(runs: Sequence[Run]) -> list[Verdict]:
+    """Strategies that fetch on demand against those that block."""
+    main = [r for r in runs if r.part == "strategies"]
+    blocking = {name: peaks(main, name) for name in ("order-unaware", "pause")}
+    known = [s.median for s in blocking.values() if s.n]
+    verdicts = []
+    for name in ("meces", "drrs", "lazy"):
+        mine = peaks(main, name)
+        measured = mine.n and len(known) == len(blocking)
+        others = ", ".join(f"{other} {s.text(2, ' s')}" for other, s in blocking.items())
+        verdicts.append(
+            Verdict(
+                f"{name}: peak latency clearly below the blocking strategies'",
+                f"at most {CLEARLY_BELOW} of the lower one",
+                f"{mine.text(2, ' s')} to {others}",
+                mine.median <= CLEARLY_BELOW * min(known) if measured else None,
+            )
+        )
+    return verdicts
+
+
+def judge_series(runs: Sequence[Run]) -> list[Verdict]:
+    """Whether the latency under `live` depends on the size of the state."""
+    series = [r for r in runs if r.part == "series"]
+    sizes = sorted({r.state_bytes for r in series})
+    by_size = {size: [r for r in series if r.state_bytes == size] for size in sizes}
+    found = {s: Spread.of(ratios(some, "live", lambda x: x.peak)) for s, some in by_size.items()}
+    own = {s: peaks(some, "live") for s, some in by_size.items()}
+    measured = len(sizes) > 1 and all(s.n for s in found.values())
+    figures = "; ".join(
+        f"{size / 1e9:.1f} GB: {own[size].text(2, ' s')}, {found[size].text(2)} times control"
+        for size in sizes
+    )
+    passed = None
+    if measured:
+        growth = own[sizes[-1]].median / own[sizes[0]].median
+        passed = growth <= PEAK_RATIO_MAX and all(
+            s.median <= PEAK_RATIO_MAX for s in found.values()
+        )
+        figures += f"; largest to smallest {growth:.2f}"
+    target = f"each, and the largest to the smallest, at most {PEAK_RATIO_MAX} times"
+    return [Verdict("live: peak latency by state size", target, figures or "-", passed)]
+
+
+def judge_move(move: MoveRate | None) -> list[Verdict]:
+    """Duration of an unpaced move."""
+    name = "unpaced move to a plain Arrow Flight copy of the same bytes"
+    target = f"at least {COPY_FRACTION_MIN} of its rate"
+    if move is None:
+        return [Verdict(name, target, "-", None)]
+    copy = Spread.of(rate / 1e6 for rate in move.copies)
+    fraction = move.rate / 1e6 / copy.median
+    figures = (
+        f"{fraction:.2f} ({move.strategy}: {move.bytes / 1e6:,.0f} MB in {move.seconds:.2f} s, "
+        f"{move.rate / 1e6:,.0f} MB/s; copy {copy.text(0, ' MB/s')})"
+    )
+    return [Verdict(name, target, figures, fraction >= COPY_FRACTION_MIN)]
+
+
+def judge_steady(cost: SteadyCost | None, runs: Sequence[Run]) -> list[Verdict]:
+    """What being reconfigurable costs when nothing is reconfigured."""
+    name = "steady state: default key groups and bins to the coarsest"
+    target = "within 1 %, or the difference inside the spread"
+    verdicts = [Verdict(name, target, "-", None)]
+    if cost is not None and cost.fine:
+        ratio, (low, high) = median(cost.ratios), cost.interval()
+        figures = (
+            f"{ratio:.3f} times the batch duration, 95 % of medians in [{low:.3f} to {high:.3f}], "
+            f"{len(cost.fine)} pairs"
+        )
+        verdicts = [
+            Verdict(name, target, figures, ratio <= STEADY_RATIO_MAX or low <= STEADY_RATIO_MAX)
+        ]
+    quiet = [r.peers for r in runs if r.peers is not None and r.case.strategy != "rhino"]
+    rhino = [r.peers for r in runs if r.peers is not None and r.case.strategy == "rhino"]
+    figures = f"{max(quiet, default=0)} connections between workers in {len(quiet)} runs"
+    if rhino:
+        figures += f" (rhino: {max(rhino)})"
+    verdicts.append(
+        Verdict(
+            "no background traffic before a reconfiguration",
+            "no connection between workers, except under rhino",
+            figures,
+            max(quiet) == 0 if quiet else None,
+        )
+    )
+    return verdicts
+
+
+def judge_absolute(runs: Sequence[Run]) -> list[Verdict]:
+    """Peak latency in seconds at the given size and rate."""
+    some = [r for r in runs if r.part == "absolute"]
+    peak = peaks(some, "live")
+    passed = peak.median < ABSOLUTE_PEAK_SECONDS_MAX if peak.n else None
+    rate = f" at {some[0].rate:,.0f} rows/s" if some else ""
+    keys = f", {some[0].keys:,} keys" if some else ""
+    return [
+        Verdict(
+            f"live: peak latency in absolute terms{rate}{keys}",
+            f"below {ABSOLUTE_PEAK_SECONDS_MAX} s",
+            peak.text(2, " s") if peak.n else "-",
+            passed,
+        )
+    ]
+
+
+def _at_most(name: str, found: Spread, limit: float, unit: str) -> Verdict:
+    passed = found.median <= limit if found.n else None
+    return Verdict(name, f"at most {limit:g}{unit}", found.text(2, unit), passed)
