@@ -7,7 +7,7 @@ holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.model.ids import Epoch, WorkerId
@@ -50,9 +50,11 @@ def applies_on_base(machine: WorkerMachine, busy: list[Tx]) -> None:
         held, base = machine.held[tx.opened.operator], tx.opened.base
         for group in tx.fresh:
             here = held.get(group)
-            if here is None:
-                _require(tx.phase is TxPhase.LOADING, "applies_on_base", (tx, group))
-            elif here.as_of != base or here.outputs_of is not None:
+            if group in tx.loading:
+                continue
+            if here is None or here.as_of != base:
+                raise InvariantBroken(f"applies_on_base: {tx} {group} {here}")
+            if here.outputs_of is not None and not tx.opened.is_shadow:
                 raise InvariantBroken(f"applies_on_base: {tx} {group} {here}")
 
 
@@ -66,8 +68,12 @@ def base_before_epoch(machine: WorkerMachine, busy: list[Tx]) -> None:
 
 def busy_is_owned(machine: WorkerMachine, busy: list[Tx]) -> None:
     """A worker that changes key groups of others would fork their state."""
+    owners = machine.owners
     for tx in busy:
-        _require(machine.granted.keys() >= set(tx.opened.groups), "busy_is_owned", tx)
+        if not tx.opened.is_shadow:
+            # Released while it ran: what has begun is finished before the state is given away.
+            fits = all(owners.is_owner(g) or g in owners.released for g in tx.fresh)
+            _require(fits, "busy_is_owned", tx)
 
 
 def waiting_has_reason(machine: WorkerMachine, busy: list[Tx]) -> None:
@@ -91,6 +97,15 @@ TRANSACTION_INVARIANTS: tuple[Callable[[WorkerMachine, list[Tx]], None], ...] = 
 )
 
 
+def partial_has_source(machine: WorkerMachine) -> None:
+    """A key group of which bins are missing would be taken for whole."""
+    for operator, groups in machine.held.items():
+        sources = machine.owners.sources[operator]
+        for group, held in groups.items():
+            if held.is_partial and machine.owners.is_owner(group) and group not in sources:
+                raise InvariantBroken(f"partial_has_source: {operator} {group} {held}")
+
+
 def cache_is_current(machine: WorkerMachine) -> None:
     """Cached outputs of another epoch than the state would answer a retry with half the truth."""
     for operator, groups in machine.held.items():
@@ -102,6 +117,8 @@ def cache_is_current(machine: WorkerMachine) -> None:
 def check_worker(machine: WorkerMachine) -> None:
     """All properties of one worker."""
     cache_is_current(machine)
+    if any(machine.owners.sources.values()):
+        partial_has_source(machine)
     if machine.transactions:
         busy = [tx for tx in machine.transactions.values() if tx.phase in BUSY]
         for invariant in TRANSACTION_INVARIANTS:
@@ -139,12 +156,13 @@ def waiters_are_served(machine: CoordinatorMachine) -> None:
 
 def parked_has_reason(machine: CoordinatorMachine) -> None:
     """A lane that is parked while nothing is awaited would wait forever."""
+    groups = len(machine.routing.owners)
     for event in machine.parked:
+        if machine.gate is not None and machine.gate.holds(event, groups):
+            continue
         if machine.operators[event.operator].writing is not None:
             continue
-        owners = machine.routing.by_owner(
-            range(event.lane, len(machine.routing.owners), event.lanes)
-        )
+        owners = machine.routing.by_owner(range(event.lane, groups, event.lanes))
         fits = any(machine.workers[w].phase is WorkerPhase.STARTING for w in owners)
         _require(fits, "parked_has_reason", event)
 
@@ -156,12 +174,25 @@ def given_up_in_time(machine: CoordinatorMachine) -> None:
         _require(fits, "given_up_in_time", (worker, view))
 
 
+def owners_are_known(machine: CoordinatorMachine) -> None:
+    """A key group whose owner nobody starts would have no owner at all."""
+    _require(machine.workers.keys() >= set(machine.routing.owners), "owners_are_known", machine)
+
+
+def gate_has_reason(machine: CoordinatorMachine) -> None:
+    """A gate, or shadow rows, that outlive their reconfiguration would stay for good."""
+    if machine.gate is not None or machine.shadows:
+        _require(machine.moves.current is not None, "gate_has_reason", machine.gate)
+
+
 COORDINATOR_INVARIANTS: tuple[Callable[[CoordinatorMachine], None], ...] = (
     base_chain,
     commit_is_complete,
     waiters_are_served,
     parked_has_reason,
     given_up_in_time,
+    owners_are_known,
+    gate_has_reason,
 )
 
 
@@ -200,11 +231,21 @@ def check_granted(
         _require(group in owned, "granted_is_routed", (worker, group))
 
 
+def check_owners(machines: Mapping[WorkerId, WorkerMachine]) -> None:
+    """Two workers that own a key group at the same version would both go on with its state."""
+    seen: dict[tuple[int, int], WorkerId] = {}
+    for worker, machine in machines.items():
+        for group, version in machine.granted.items():
+            other = seen.setdefault((group, version), worker)
+            _require(other == worker, "one_owner", (group, version, other, worker))
+
+
 def check_pair(
     coordinator: CoordinatorMachine, worker: WorkerId, incarnation: int, machine: WorkerMachine
 ) -> None:
     """State of an epoch that is neither committed nor running would be used by mistake."""
-    if coordinator.workers[worker].incarnation != incarnation:
+    view = coordinator.workers.get(worker)
+    if view is None or view.incarnation != incarnation:
         return  # replaced: what it writes counts only if a lane reports it in time
     for name, groups in machine.held.items():
         operator = coordinator.operators[name]

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.protocol import invariants
+from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import GrantLane, WriteManifest
-from anabranch.simulation.oracle import GROUPS, Outputs
+from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.coordinator import CoordinatorProcess
     from anabranch.simulation.store import Manifest
     from anabranch.simulation.worker import WorkerProcess
+
+
+_CHANGING = (
+    data.ChangesDurable,
+    data.GroupsLoaded,
+    data.GroupsImported,
+    data.ReplicasChanged,
+    data.TransactionApplied,
+    data.TransactionFailed,
+)
 
 
 class Failure(AssertionError):
@@ -30,14 +41,44 @@ class Checks:
 
     # -- after every step --
 
-    def worker_step(self, process: WorkerProcess) -> None:
+    def worker_step(self, process: WorkerProcess, event: data.Event) -> None:
         """A worker has taken an event."""
         invariants.check_worker(process.machine)
         cluster = self.cluster
+        if isinstance(event, data.GroupsGranted):
+            alive = {p.worker: p.machine for p in cluster.processes.values() if p.is_alive}
+            invariants.check_owners(alive)
+        if isinstance(event, _CHANGING):
+            self.contents(process)
         if cluster.processes.get(process.worker) is process and cluster.coordinator.is_alive:
             invariants.check_pair(
                 cluster.coordinator.machine, process.worker, process.incarnation, process.machine
             )
+
+    def contents(self, process: WorkerProcess) -> None:
+        """What a worker holds as of an epoch is the oracle's, owned or not; bins may be missing."""
+        busy: set[int] = set()
+        for tx in process.machine.transactions.values():
+            busy.update(tx.loading)
+        for work in process.work.values():
+            busy.update(work.changes)
+        states = self.cluster.oracle.states
+        for group, held in process.machine.held[OPERATOR].items():
+            if group in busy:
+                continue
+            expected = {} if held.as_of is None else states[held.as_of][group]
+            partial = process.target.partial.get(group)
+            if held.is_partial != (partial is not None):
+                raise Failure(f"{process.name} {group} {held}: missing are {partial}")
+            if partial is not None:
+                before = {} if partial.origin is None else states[partial.origin][group]
+                for key in [key for key in {*expected, *before} if partial.lacks(key)]:
+                    if before.get(key) != expected.get(key):
+                        raise Failure(f"{process.name} {group} {held}: {key} must not be missing")
+                expected = {k: v for k, v in expected.items() if not partial.lacks(k)}
+            if process.memory[group] != expected:
+                got = process.memory[group]
+                raise Failure(f"{process.name} {group} {held} is {got}, must be {expected}")
 
     def coordinator_step(self, process: CoordinatorProcess) -> None:
         """The coordinator has taken an event."""
@@ -73,12 +114,42 @@ class Checks:
         cluster = self.cluster
         if cluster.driver.is_refused:
             return  # an incomplete batch was found, as it must be
+        self._moves_ended()
         last = len(cluster.oracle.batches) - 1
         if cluster.driver.committed != last:
             raise Failure(f"stuck at batch {cluster.driver.epoch}: nothing is left to happen")
         restored = cluster.store.restore_all(last)
         if restored != cluster.oracle.states[last]:
             raise Failure(f"last state: {_differences(restored, cluster.oracle.states[last])}")
+
+    def _moves_ended(self) -> None:
+        """Every request has ended and nothing of it is left."""
+        cluster = self.cluster
+        coordinator, moves = cluster.coordinator.machine, cluster.moves
+        if moves.open:
+            raise Failure(f"reconfigurations {moves.open} have not ended")
+        if coordinator.gate is not None or coordinator.shadows:
+            raise Failure(f"left behind: {coordinator.gate} {coordinator.shadows}")
+        request = moves.request
+        if request is not None and moves.is_reached:
+            if coordinator.routing.owners != request.owners:
+                raise Failure(f"owners are {coordinator.routing}, must be {request.owners}")
+            if set(coordinator.workers) != set(request.workers):
+                raise Failure(f"workers are {set(coordinator.workers)}, not {request.workers}")
+        for worker, process in cluster.processes.items():
+            view = coordinator.workers.get(worker)
+            if not process.is_alive or process.generation != cluster.generation:
+                continue
+            if view is None or view.incarnation != process.incarnation:
+                raise Failure(f"{process.name} was never stopped")
+            granted = process.machine.granted
+            if set(granted) != set(coordinator.routing.groups_of(worker)):
+                raise Failure(f"{process.name} owns {granted}, not {coordinator.routing}")
+            held = set(process.machine.held[OPERATOR]) | set(process.memory)
+            if not held <= set(granted):
+                raise Failure(f"{process.name} still holds {held - set(granted)}")
+            if process.source.journals:
+                raise Failure(f"{process.name} still keeps {process.source.journals}")
 
 
 def _differences(given: object, expected: object) -> str:

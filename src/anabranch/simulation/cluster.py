@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
-from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
@@ -15,12 +17,13 @@ from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.driver import SparkDriver
 from anabranch.simulation.faults import FaultState
-from anabranch.simulation.lane import OPERATOR, RETRY_TICKS, Answer, LaneTask
+from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask
+from anabranch.simulation.moves import Moves
 from anabranch.simulation.network import Network
-from anabranch.simulation.oracle import Oracle
+from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
 from anabranch.simulation.scheduler import Scheduler
 from anabranch.simulation.store import Store
-from anabranch.simulation.worker import Exchange, WorkerProcess
+from anabranch.simulation.worker import Exchange, Forward, WorkerProcess
 
 RESTART_TICKS = 20
 
@@ -45,9 +48,17 @@ class Cluster:
         self.requests: dict[int, LaneTask] = {}
         self.request_count = 0
         self.exchange_count = 0
+        self.counts: Counter[str] = Counter()
+        self.moves = Moves(self)
         self.coordinator = CoordinatorProcess(self)
         self.driver = SparkDriver(self, lanes)
         self.driver.start()
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of mechanisms that were at work, per strategy and in all."""
+        if amount:
+            self.counts[name] += amount
+            self.counts[f"{self.moves.strategy} {name}"] += amount
 
     # -- lanes and the coordinator --
 
@@ -72,33 +83,42 @@ class Cluster:
 
     def open_exchange(
         self,
-        task: LaneTask,
-        worker: WorkerId,
-        grant: control.GrantLane,
-        groups: tuple[KeyGroup, ...],
-    ) -> Exchange | None:
-        """A stream to the process that the grant names; None when it is gone."""
-        process = self._process(worker, grant.incarnations[worker])
-        if process is None:
-            return None
+        task: LaneTask | Forward,
+        process: WorkerProcess,
+        ends: tuple[str, str],
+        opened: data.TransactionOpened,
+    ) -> Exchange:
+        """A stream to a process, which numbers its transactions."""
         process.tx_count += 1
-        opened = data.TransactionOpened(
-            process.tx_count,
-            OPERATOR,
-            Epoch(task.epoch),
-            grant.base,
-            Lane(task.lane),
-            task.lanes,
-            task.attempt,
-            groups,
-            grant.version,
-        )
         self.exchange_count += 1
-        exchange = Exchange(self.exchange_count, task, process, opened)
+        opened = dataclasses.replace(opened, tx=process.tx_count)
+        exchange = Exchange(self.exchange_count, task, process, opened, ends)
         process.exchanges[opened.tx] = exchange
         return exchange
 
-    def _process(self, worker: WorkerId, incarnation: int) -> WorkerProcess | None:
+    def send_rows(self, exchange: Exchange, rows: Rows) -> None:
+        """Open, rows, end mark."""
+        process, opened = exchange.process, exchange.opened
+        label = f"{process.name} tx{opened.tx} of {exchange.task.name}: "
+        kind = "shadow" if opened.is_shadow else "opened"
+        text = f"{label}{kind} {opened.groups} base {opened.base}"
+        self.stream(exchange, text, process.open, exchange)
+        if rows:
+            self.stream(exchange, f"{label}rows", process.receive, exchange, rows)
+        self.stream(exchange, f"{label}end mark", process.end_mark, exchange)
+
+    def reachable(self, caller: WorkerProcess, worker: WorkerId) -> WorkerProcess | None:
+        """A live process of a worker; a peer may still know the one before."""
+        found = [
+            process
+            for process in (*self.processes.values(), *self.zombies)
+            if process.is_alive
+            and process.worker == worker
+            and process.generation == caller.generation
+        ]
+        return self.rng.choice(found) if len(found) > 1 else found[0] if found else None
+
+    def process(self, worker: WorkerId, incarnation: int) -> WorkerProcess | None:
         for process in (self.processes.get(worker), *self.zombies):
             if (
                 process is not None
@@ -113,16 +133,14 @@ class Cluster:
         self, exchange: Exchange, label: str, deliver: Callable[..., None], *args: Any
     ) -> None:
         """Something that a lane sends in an exchange."""
-        ends = (f"L{exchange.task.lane}", exchange.process.worker)
-        self.network.send(ends, exchange.number, label, deliver, *args)
+        self.network.send(exchange.ends, exchange.number, label, deliver, *args)
 
     def answer_exchange(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
         """Something that a worker sends in an exchange."""
         task = exchange.task
         kind = "refusal" if isinstance(answer, AnabranchError) else "outputs"
         label = f"{task.name} gets {kind} of {exchange.process.name} tx{exchange.opened.tx}"
-        ends = (f"L{task.lane}", exchange.process.worker)
-        self.network.send(ends, None, label, self._answered, exchange, answer)
+        self.network.send(exchange.ends, None, label, self._answered, exchange, answer)
 
     @staticmethod
     def _answered(exchange: Exchange, answer: Answer | AnabranchError) -> None:
@@ -133,7 +151,7 @@ class Cluster:
         """The stream ends; what is on its way may be lost, each side notices in its own time."""
         exchange.is_broken = self.rng.random() < 0.7
         process, task = exchange.process, exchange.task
-        ends = (f"L{task.lane}", process.worker)
+        ends = exchange.ends
         name = f"{process.name} tx{exchange.opened.tx}"
         if process.is_alive:
             label = f"{name}: lane gone"
@@ -178,6 +196,7 @@ class Cluster:
         if generation == self.generation:
             self.generation += 1
             self.faults.clear()
+            self.moves.clear()
             self.coordinator = CoordinatorProcess(self)
             self.driver.start(self.faults.other_lanes(self.driver.lanes))
 

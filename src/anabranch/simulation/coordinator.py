@@ -8,8 +8,8 @@ from anabranch.errors import LocationNotWritable
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
-from anabranch.simulation.lane import OPERATOR
-from anabranch.simulation.oracle import GROUPS
+from anabranch.simulation.oracle import GROUPS, OPERATOR
+from anabranch.simulation.orders import Job
 from anabranch.simulation.store import Manifest
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ MANIFEST_TICKS, START_TICKS = 5, 8
 class CoordinatorProcess:
     """One life of the driver's coordinator."""
 
-    __slots__ = ("cluster", "is_alive", "machine")
+    __slots__ = ("cluster", "is_alive", "machine", "stopped")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.is_alive = True
+        self.stopped: set[tuple[WorkerId, int]] = set()
         names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
         self.machine, effects = protocol.CoordinatorMachine.create(initial_routing(GROUPS, names))
         self.register()
@@ -71,6 +72,12 @@ class CoordinatorProcess:
                 schedule = cluster.scheduler
                 label = f"start {effect.worker}.{effect.incarnation}"
                 schedule.after(schedule.delay(START_TICKS), label, self._start, effect)
+            case protocol.StopWorker():
+                self._stop(effect)
+            case protocol.SendOrder():
+                self._send(effect)
+            case protocol.ReconfigurationEnded():
+                cluster.moves.ended(effect)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
         cluster, schedule = self.cluster, self.cluster.scheduler
@@ -91,9 +98,30 @@ class CoordinatorProcess:
         if self.is_alive or self.cluster.faults.write_survives_writer():
             self.cluster.store.manifests[manifest.epoch] = manifest
             self.cluster.checks.manifest_landed(manifest)
+            self.cluster.moves.committed()
+
+    def _stop(self, effect: protocol.StopWorker) -> None:
+        self.stopped.add((effect.worker, effect.incarnation))
+        process = self.cluster.process(effect.worker, effect.incarnation)
+        if process is not None:
+            delay = self.cluster.scheduler.delay(START_TICKS)
+            self.cluster.scheduler.after(delay, f"{process.name} is stopped", process.crash)
+
+    def _send(self, effect: protocol.SendOrder) -> None:
+        cluster, order = self.cluster, effect.order
+        process = cluster.process(effect.worker, effect.incarnation)
+        name = f"{effect.worker}.{effect.incarnation} order {effect.number}"
+        if process is None:
+            failed = protocol.OrderFailed(effect.number, "simulated end of the worker.")
+            delay = cluster.scheduler.delay(START_TICKS)
+            cluster.scheduler.after(delay, f"{name} reaches nobody", self.handle, failed)
+            return
+        text = f"{name}: {order.kind.value} {order.groups} {order.peer} v{order.version}"
+        job = Job(process, effect)
+        cluster.network.send(("C", effect.worker), None, text, job.arrive)
 
     def _start(self, effect: protocol.StartWorker) -> None:
-        if not self.is_alive:
+        if not self.is_alive or (effect.worker, effect.incarnation) in self.stopped:
             return
         cluster = self.cluster
         if cluster.faults.start_fails(effect.worker):

@@ -9,13 +9,13 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.routing import lane_groups
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
-from anabranch.simulation.oracle import GROUPS, Outputs
+from anabranch.protocol.worker_messages import TransactionOpened
+from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.worker import Exchange
 
-OPERATOR = "counts"
 QUERY = "query-1"
 RETRY_TICKS = 6
 TIMEOUT_SHARE, TIMEOUT_TICKS = 0.3, 60
@@ -120,29 +120,38 @@ class LaneTask:
 
     def _send(self, grant: protocol.GrantLane) -> None:
         for worker, owned in grant.owners.items():
-            groups = tuple(KeyGroup(g) for g in owned if g in self.missing)
-            if groups:
-                self._open(worker, grant, groups)
+            exchange = self._open(worker, grant, owned, False)
+            if exchange is not None:
+                self.exchanges[exchange.number] = exchange
+        for worker, owned in grant.shadows.items():
+            self._open(worker, grant, owned, True)  # nobody waits for its end
         if not self.exchanges:  # no owner could be reached
             self._begin_later()
 
     def _open(
-        self, worker: WorkerId, grant: protocol.GrantLane, groups: tuple[KeyGroup, ...]
-    ) -> None:
+        self, worker: WorkerId, grant: protocol.GrantLane, owned: tuple[int, ...], is_shadow: bool
+    ) -> Exchange | None:
         cluster = self.cluster
-        exchange = cluster.open_exchange(self, worker, grant, groups)
-        if exchange is None:
-            return
-        self.exchanges[exchange.number] = exchange
-        process, tx = exchange.process, exchange.opened.tx
-        label = f"{process.name} tx{tx} of {self.name}: "
-        text = f"{label}opened {groups} base {grant.base}"
-        cluster.stream(exchange, text, process.open, exchange)
+        groups = tuple(KeyGroup(g) for g in owned if g in self.missing)
+        process = cluster.process(worker, grant.incarnations[worker])
+        if process is None or not groups:
+            return None
+        opened = TransactionOpened(
+            0,
+            OPERATOR,
+            Epoch(self.epoch),
+            grant.base,
+            Lane(self.lane),
+            self.lanes,
+            self.attempt,
+            groups,
+            grant.version,
+            is_shadow,
+        )
+        exchange = cluster.open_exchange(self, process, (f"L{self.lane}", worker), opened)
         batch = cluster.oracle.batches[self.epoch]
-        rows = {group: batch[group] for group in groups if group in batch}
-        if rows:
-            cluster.stream(exchange, f"{label}rows", process.receive, exchange, rows)
-        cluster.stream(exchange, f"{label}end mark", process.end_mark, exchange)
+        cluster.send_rows(exchange, {group: batch[group] for group in groups if group in batch})
+        return exchange
 
     def answered(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
         """A worker's answer, or the loss of the stream."""

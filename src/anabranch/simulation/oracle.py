@@ -10,6 +10,8 @@ from random import Random
 
 GROUPS = 8
 """Key groups of a simulated key space; a key belongs to group `key % GROUPS`."""
+KEYS = 20
+OPERATOR = "counts"
 
 Row = tuple[int, int, int]
 """(key, row id, epochs until a timer is due; 0: no timer)"""
@@ -74,7 +76,7 @@ class Oracle:
             rows: Rows = {}
             for _ in range(int(rng.random() * 10)):
                 row_id += 1
-                key = int(rng.random() * 12)
+                key = int(rng.random() * KEYS)
                 chance = rng.random()
                 timer = 1 + int(chance * 8) if chance < 0.3 else 0
                 rows.setdefault(key % GROUPS, []).append((key, row_id, timer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ class Summary:
 
     scenarios: int = 0
     steps: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     failures: list[Result] = field(default_factory=list)
 
     @property
@@ -31,6 +33,7 @@ class Summary:
         return {
             "scenarios": self.scenarios,
             "steps": self.steps,
+            "counts": dict(sorted(self.counts.items())),
             "failures": [
                 {**asdict(f), "trace": list(f.trace[-TAIL_LINES:]), "replay": replay(f.seed)}
                 for f in self.failures
@@ -57,6 +60,7 @@ def _run_seeds(seeds: Iterable[int], failures_max: int) -> Summary:
             gc.collect()  # a cluster is one big cycle: cheaper to free many at a time
         summary.scenarios += 1
         summary.steps += result.steps
+        summary.counts.update(result.counts)
         if result.failure is not None:
             summary.failures.append(result)
             if len(summary.failures) >= failures_max:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from anabranch.simulation.cluster import Cluster
@@ -26,6 +26,8 @@ class Result:
     steps: int
     trace_hash: str
     failure: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each mechanism was at work."""
     trace: tuple[str, ...] = ()
     """Only of a failed scenario, or when asked for."""
 
@@ -37,13 +39,26 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
     cluster = Cluster(rng, batches, 2 + int(rng.random() * 3), 2 + int(rng.random() * 2))
     failure: str | None = None
     try:
+        _schedule_moves(cluster, batches)
         _schedule_faults(cluster, batches)
         _run(cluster)
     except Exception as error:  # whatever a machine or a check raises is a finding
         failure = f"{type(error).__name__}: {error}"
     scheduler = cluster.scheduler
     trace = scheduler.trace_lines() if failure or keep_trace else ()
-    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, trace)
+    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, cluster.counts, trace)
+
+
+def _schedule_moves(cluster: Cluster, batches: int) -> None:
+    rng, scheduler = cluster.rng, cluster.scheduler
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
+        when = int(rng.random() * batches * BATCH_TICKS)
+        scheduler.at(when, "", _begin_move, cluster)
+
+
+def _begin_move(cluster: Cluster) -> None:
+    if not cluster.driver.is_refused:
+        cluster.moves.begin()
 
 
 def _schedule_faults(cluster: Cluster, batches: int) -> None:

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from anabranch.errors import AnabranchError, LocationNotWritable, ProcessorError
+from anabranch.errors import (
+    AnabranchError,
+    LocationNotWritable,
+    ProcessorError,
+    ServiceUnavailable,
+)
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.oracle import Changes, GroupState, Outputs, Rows, apply_rows, merge
+from anabranch.simulation.lane import Answer, LaneTask
+from anabranch.simulation.oracle import (
+    OPERATOR,
+    Changes,
+    GroupState,
+    Outputs,
+    Rows,
+    apply_rows,
+    merge,
+)
+from anabranch.simulation.source import Source
+from anabranch.simulation.target import Target
 
 if TYPE_CHECKING:
+    from anabranch.simulation.calls import Call
     from anabranch.simulation.cluster import Cluster
-    from anabranch.simulation.lane import LaneTask
+    from anabranch.simulation.orders import Job
 
-LOAD_TICKS, APPLY_TICKS, PERSIST_TICKS = 4, 3, 5
+APPLY_TICKS, PERSIST_TICKS = 3, 5
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One stream between a lane and a worker process."""
+    """One stream to a worker process, from a lane or from a worker that forwards rows."""
 
     number: int
-    task: LaneTask
+    task: LaneTask | Forward
     process: WorkerProcess
     opened: protocol.TransactionOpened
+    ends: tuple[str, str]
     rows: Rows = field(default_factory=dict)
     is_broken: bool = False
 
@@ -45,8 +65,41 @@ class Work:
     """A transaction between apply and answer."""
 
     before: dict[int, GroupState] = field(default_factory=dict)
-    changes: dict[int, Changes] = field(default_factory=dict)
-    outputs: dict[int, Outputs] = field(default_factory=dict)
+    changes: dict[KeyGroup, Changes] = field(default_factory=dict)
+    outputs: dict[KeyGroup, Outputs] = field(default_factory=dict)
+
+
+class Forward:
+    """Rows of one transaction on their way to a new owner."""
+
+    __slots__ = ("effect", "exchange", "lane", "name", "process")
+
+    def __init__(self, process: WorkerProcess, effect: protocol.ForwardRows, lane: int) -> None:
+        self.process = process
+        self.effect = effect
+        self.lane = lane
+        self.name = f"{process.name} tx{effect.tx}"
+        self.exchange: Exchange | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anybody waits for the outputs."""
+        return self.process.is_alive
+
+    def answered(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
+        """The new owner's answer, or the loss of the stream."""
+        process, effect = self.process, self.effect
+        if not process.is_alive or process.forwards.pop(self, False) is False:
+            return
+        if isinstance(answer, AnabranchError):
+            error = ServiceUnavailable(f"The new owner did not answer: {answer}")
+            process.handle(protocol.ForwardFailed(effect.tx, effect.target, error))
+            return
+        outputs, reports = process.forwarded.setdefault(effect.tx, ({}, []))
+        outputs.update(answer[0])
+        reports.extend(answer[1])
+        process.cluster.count("groups_forwarded", len(effect.groups))
+        process.handle(protocol.RowsForwarded(effect.tx, effect.target))
 
 
 class WorkerProcess:
@@ -54,15 +107,23 @@ class WorkerProcess:
 
     __slots__ = (
         "cache",
+        "calls",
         "cluster",
+        "coordinator",
         "exchanges",
+        "forwarded",
+        "forwards",
         "generation",
         "incarnation",
         "is_alive",
+        "jobs",
         "machine",
         "memory",
         "name",
+        "source",
+        "target",
         "tx_count",
+        "waiters",
         "work",
         "worker",
     )
@@ -75,11 +136,19 @@ class WorkerProcess:
         self.name = f"{worker}.{cluster.generation}.{incarnation}"
         self.is_alive = True
         self.machine = protocol.WorkerMachine()
-        self.memory: dict[int, GroupState] = {}
+        self.memory: dict[KeyGroup, GroupState] = {}
         self.cache: dict[int, Cached] = {}
         self.work: dict[int, Work] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.tx_count = 0
+        self.coordinator = cluster.coordinator
+        self.forwards: dict[Forward, None] = {}
+        self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
+        self.calls: dict[Call, None] = {}
+        self.jobs: dict[Job, None] = {}
+        self.waiters: list[tuple[list[KeyGroup], Callable[[], None]]] = []
+        self.source = Source(self)
+        self.target = Target(self)
 
     # -- what reaches the process --
 
@@ -110,6 +179,29 @@ class WorkerProcess:
         for exchange in list(self.exchanges.values()):
             self.cluster.break_exchange(exchange)
         self.exchanges.clear()
+        for forward in self.forwards:
+            if forward.exchange is not None:
+                self.cluster.break_exchange(forward.exchange)
+        for call in list(self.calls):
+            call.answer(None)
+        for job in list(self.jobs):
+            job.end(False)
+
+    # -- questions --
+
+    def takes_replica(self, group: KeyGroup) -> bool:
+        """Whether a copy of a key group is of use here."""
+        machine = self.machine
+        if machine.is_busy(OPERATOR, group):
+            return False
+        return not machine.owners.is_owner(group) or group in machine.owners.sources[OPERATOR]
+
+    def when_idle(self, groups: list[KeyGroup], action: Callable[[], None]) -> None:
+        """Do something as soon as no transaction works on the key groups."""
+        if any(self.machine.is_busy(OPERATOR, group) for group in groups):
+            self.waiters.append((groups, action))
+        else:
+            action()
 
     # -- protocol --
 
@@ -120,20 +212,35 @@ class WorkerProcess:
         effects = self.machine.handle(event)
         for effect in effects:
             self._perform(effect)
-        self.cluster.checks.worker_step(self)
+        self.cluster.checks.worker_step(self, event)
+        if self.waiters and not self.machine.is_busy(OPERATOR):
+            waiters, self.waiters = self.waiters, []
+            for _, action in waiters:
+                action()
+        elif self.waiters:
+            waiters, self.waiters = self.waiters, []
+            for groups, action in waiters:
+                self.when_idle(groups, action)
 
     def _perform(self, effect: protocol.Effect) -> None:
         schedule, name = self.cluster.scheduler, self.name
         match effect:
             case protocol.DropOperator():
+                self.target.forget(list(self.memory))
                 self.memory.clear()
                 self.cache.clear()
             case protocol.DropOutputs():
                 for group in effect.groups:
                     self.cache.pop(group, None)
+            case protocol.DropGroups():
+                self.target.forget(effect.groups)
+                for group in effect.groups:
+                    self.memory.pop(group, None)
+                    self.cache.pop(group, None)
             case protocol.LoadGroups():
-                label = f"{name} tx{effect.tx} load {effect.groups} as of {effect.as_of}"
-                schedule.after(schedule.delay(LOAD_TICKS), label, self._load, effect)
+                self.target.load(effect)
+            case protocol.ForwardRows():
+                self._forward(effect)
             case protocol.ApplyTransaction():
                 label = f"{name} tx{effect.tx} apply {effect.groups}"
                 schedule.after(schedule.delay(APPLY_TICKS), label, self._apply, effect)
@@ -145,21 +252,11 @@ class WorkerProcess:
                 exchange = self.exchanges.pop(effect.tx)
                 self.cluster.answer_exchange(exchange, effect.error)
 
-    def _load(self, effect: protocol.LoadGroups) -> None:
-        if not self.is_alive:
-            return
-        if self.cluster.faults.load_fails():
-            self._failed(effect.tx, LocationNotWritable("simulated read failure"))
-            return
-        for group in effect.groups:
-            self.memory[group] = self.cluster.store.restore(group, effect.as_of)
-        self.handle(protocol.GroupsLoaded(effect.tx))
-
     def _apply(self, effect: protocol.ApplyTransaction) -> None:
         if not self.is_alive:
             return
         exchange = self.exchanges[effect.tx]
-        work = self.work[effect.tx] = Work()
+        work = self.work.setdefault(effect.tx, Work())
         for group in effect.groups:
             before = work.before[group] = self.memory[group]
             rows = exchange.rows.get(group, [])
@@ -167,7 +264,7 @@ class WorkerProcess:
             work.changes[group], work.outputs[group] = changes, outputs
             self.memory[group] = merge(before, changes)
         if self.cluster.faults.user_code_fails():
-            self._failed(effect.tx, ProcessorError("simulated failure of user code"))
+            self.failed(effect.tx, ProcessorError("simulated failure of user code"))
             return
         self.handle(protocol.TransactionApplied(effect.tx))
 
@@ -193,26 +290,36 @@ class WorkerProcess:
         if not self.is_alive:
             return
         if not is_reported:
-            self._failed(tx, LocationNotWritable("simulated write failure"))
+            self.failed(tx, LocationNotWritable("simulated write failure"))
             return
         work = self.work.pop(tx)
         epoch = self.exchanges[tx].opened.epoch
         for group, outputs in work.outputs.items():
             self.cache[group] = Cached(epoch, outputs, changelog)
+            self.source.changed(group, epoch, work.changes[group])
         self.handle(protocol.ChangesDurable(tx))
 
-    def _failed(self, tx: int, error: AnabranchError) -> None:
+    def failed(self, tx: int, error: AnabranchError) -> None:
+        """A transaction's changes are undone, key by key: bins may have arrived beside them."""
         work = self.work.pop(tx, None)
         if work is not None:
-            self.memory.update(work.before)
+            for group, changes in work.changes.items():
+                before = work.before[group]
+                undo: Changes = {key: before.get(key) for key in changes}
+                self.memory[group] = merge(self.memory[group], undo)
         self.handle(protocol.TransactionFailed(tx, error))
 
     def _answer(self, tx: int) -> None:
         exchange = self.exchanges.pop(tx)
         opened = exchange.opened
+        if opened.is_shadow:
+            self._end_shadow(tx)
+            return
         parts: dict[str | None, list[KeyGroup]] = {}
-        outputs: dict[int, Outputs] = {}
+        outputs, passed_on = self.forwarded.pop(tx, ({}, []))
         for group in opened.groups:
+            if group in outputs:
+                continue
             cached = self.cache.get(group)
             if cached is None or cached.epoch != opened.epoch:
                 raise Failure(f"{self.name} answers batch {opened.epoch} with {cached} of {group}")
@@ -222,4 +329,27 @@ class WorkerProcess:
             TransactionReport(self.worker, tuple(groups), changelog)
             for changelog, groups in parts.items()
         )
-        self.cluster.answer_exchange(exchange, (outputs, reports))
+        self.cluster.answer_exchange(exchange, (outputs, (*reports, *passed_on)))
+
+    def _end_shadow(self, tx: int) -> None:
+        work = self.work.pop(tx, None)
+        for group in work.changes if work is not None else ():
+            self.source.replaced(group)
+            self.cluster.count("groups_shadowed")
+
+    def _forward(self, effect: protocol.ForwardRows) -> None:
+        cluster, exchange = self.cluster, self.exchanges[effect.tx]
+        forward = Forward(self, effect, exchange.opened.lane)
+        self.forwards[forward] = None
+        process = cluster.reachable(self, effect.target)
+        if process is None:
+            error = ServiceUnavailable("simulated loss of the new owner")
+            label = f"{forward.name} cannot reach {effect.target}"
+            cluster.scheduler.after(1, label, forward.answered, exchange, error)
+            return
+        a, b = self.worker, process.worker
+        ends = (a, b) if a < b else (b, a)
+        opened = dataclasses.replace(exchange.opened, groups=effect.groups)
+        forward.exchange = cluster.open_exchange(forward, process, ends, opened)
+        rows: Rows = {g: exchange.rows[g] for g in effect.groups if g in exchange.rows}
+        cluster.send_rows(forward.exchange, rows)

@@ -1,0 +1,77 @@
+"""Calls between worker processes: one request, one reply, none from the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from anabranch.model.ids import WorkerId
+
+if TYPE_CHECKING:
+    from anabranch.simulation.cluster import Cluster
+    from anabranch.simulation.worker import WorkerProcess
+
+LOST_SHARE = 0.02
+"""Calls whose reply never comes although the other one has done its part."""
+
+Then = Callable[[Any], None]
+Serve = Callable[["WorkerProcess", "Call"], None]
+
+
+class Call:
+    """One call; it ends once, with a reply or with None."""
+
+    __slots__ = ("caller", "cluster", "ends", "is_over", "label", "process", "then")
+
+    def __init__(self, caller: WorkerProcess, process: WorkerProcess, label: str, then: Then):
+        self.cluster: Cluster = caller.cluster
+        self.caller = caller
+        self.process = process
+        self.label = label
+        self.then = then
+        self.is_over = False
+        a, b = caller.worker, process.worker
+        self.ends = (a, b) if a < b else (b, a)
+
+    def arrive(self, serve: Serve) -> None:
+        """The request reaches the process."""
+        if self.process.is_alive:
+            self.process.calls[self] = None
+            serve(self.process, self)
+        else:
+            self.answer(None)
+
+    def answer(self, reply: Any) -> None:
+        """The process answers, or is dead."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.process.calls.pop(self, None)
+        if reply is not None and self.cluster.rng.random() < LOST_SHARE:
+            reply = None
+        outcome = "no reply" if reply is None else "reply"
+        label = f"{self.caller.name} gets {outcome}: {self.label}"
+        self.cluster.network.send(self.ends, None, label, self._replied, reply)
+
+    def _replied(self, reply: Any) -> None:
+        if self.caller.is_alive:
+            self.then(reply)
+
+
+def ask(caller: WorkerProcess, peer: WorkerId, label: str, serve: Serve, then: Then) -> None:
+    """Call another worker by its name; `then` gets the reply, None if there is none."""
+    cluster = caller.cluster
+    process = cluster.reachable(caller, peer)
+    if process is None:
+        scheduler = cluster.scheduler
+        scheduler.after(
+            scheduler.delay(4), f"{caller.name} cannot reach {peer}", _lost, caller, then
+        )
+        return
+    call = Call(caller, process, f"{process.name} {label}", then)
+    cluster.network.send(call.ends, None, f"{caller.name} asks {call.label}", call.arrive, serve)
+
+
+def _lost(caller: WorkerProcess, then: Then) -> None:
+    if caller.is_alive:
+        then(None)

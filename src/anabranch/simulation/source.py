@@ -1,0 +1,150 @@
+"""The source's side of a move: frozen state on request, slices and deltas of what goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.protocol import worker as protocol
+from anabranch.simulation.oracle import OPERATOR, Changes, GroupState
+from anabranch.simulation.parcels import ALL_BINS, Journal, Parcel, ParcelKind, Want, bin_of
+
+if TYPE_CHECKING:
+    from anabranch.simulation.calls import Call
+    from anabranch.simulation.worker import WorkerProcess
+
+
+class Source:
+    """What one process gives to others."""
+
+    __slots__ = ("journals", "process", "session_count")
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+        self.journals: dict[KeyGroup, dict[WorkerId, Journal]] = {}
+        self.session_count = 0
+
+    # -- what happens to the state --
+
+    def changed(self, group: KeyGroup, epoch: int, changes: Changes) -> None:
+        """A transaction is durable."""
+        for journal in self.journals.get(group, {}).values():
+            journal.log.append((epoch, changes))
+
+    def replaced(self, group: KeyGroup) -> None:
+        """The state was read anew, or dropped: no delta leads to it."""
+        self.journals.pop(group, None)
+
+    # -- handshake and import --
+
+    def fetch(self, call: Call, wants: list[Want]) -> None:
+        """Give key groups away: own them no longer, finish what runs, then answer."""
+        process = self.process
+        for want in wants:
+            release = protocol.GroupsReleased((want.group,), want.version, call.caller.worker)
+            process.handle(release)
+        groups = [want.group for want in wants]
+        process.when_idle(groups, lambda: self._answer(call, wants))
+
+    def _answer(self, call: Call, wants: list[Want]) -> None:
+        call.answer([self._parcel(call.caller.worker, want) for want in wants])
+
+    def _parcel(self, target: WorkerId, want: Want) -> Parcel | None:
+        machine, group = self.process.machine, want.group
+        held = machine.held.get(OPERATOR, {}).get(group)
+        if machine.owners.is_owner(group) or held is None or held.is_partial:
+            return None
+        if not want.any_epoch and held.as_of != want.as_of:
+            return None
+        state = self.process.memory[group]
+        if want.replica is not None:
+            delta = self._delta(group, target, want.replica)
+            if delta is not None:
+                return delta
+        if want.mode is Arrival.KEY:
+            keys = want.keys | _due(state, want)
+            entries: Changes = {key: state.get(key) for key in keys}
+            return Parcel(ParcelKind.PART, held.as_of, entries, frozenset(), keys)
+        if want.mode is Arrival.BIN or want.bins != ALL_BINS:
+            bins = want.bins | {bin_of(key) for key in _due(state, want)}
+            found: Changes = {k: v for k, v in state.items() if bin_of(k) in bins}
+            return Parcel(ParcelKind.PART, held.as_of, found, bins)
+        return Parcel(ParcelKind.FULL, held.as_of, dict(state))
+
+    # -- copies --
+
+    def slice(self, call: Call, group: KeyGroup, number: int, session: int) -> None:
+        """One slice of a copy; the first one starts to keep changes."""
+        self.process.when_idle([group], lambda: self._slice(call, group, number, session))
+
+    def _slice(self, call: Call, group: KeyGroup, number: int, session: int) -> None:
+        process, target = self.process, call.caller.worker
+        held = process.machine.held.get(OPERATOR, {}).get(group)
+        if held is None or held.is_partial:
+            call.answer(None)
+            return
+        if not number:
+            self.session_count += 1
+            session = self.session_count
+            self.journals.setdefault(group, {})[target] = Journal(session, held.as_of)
+        journal = self.journals.get(group, {}).get(target)
+        if journal is None or journal.session != session:
+            call.answer(None)
+            return
+        state = process.memory[group]
+        call.answer((session, {k: v for k, v in state.items() if bin_of(k) == number}))
+
+    def delta(self, call: Call, group: KeyGroup, replica: tuple[int, int | None] | None) -> None:
+        """What has changed since a replica's epoch; without one, since the copy began."""
+        self.process.when_idle([group], lambda: self._give_delta(call, group, replica))
+
+    def _give_delta(
+        self, call: Call, group: KeyGroup, replica: tuple[int, int | None] | None
+    ) -> None:
+        journal = self.journals.get(group, {}).get(call.caller.worker)
+        if replica is None and journal is not None:
+            replica = journal.session, journal.start
+        given = replica and self._delta(group, call.caller.worker, replica)
+        call.answer(given)
+
+    def _delta(
+        self, group: KeyGroup, target: WorkerId, replica: tuple[int, int | None]
+    ) -> Parcel | None:
+        """None: the replica does not lead to what is here."""
+        journal = self.journals.get(group, {}).get(target)
+        held = self.process.machine.held.get(OPERATOR, {}).get(group)
+        session, as_of = replica
+        if journal is None or journal.session != session or held is None or held.is_partial:
+            return None
+        if _order(as_of) < _order(journal.start) or _order(as_of) > _order(held.as_of):
+            return None
+        return Parcel(ParcelKind.DELTA, held.as_of, journal.since(as_of))
+
+    def epochs(self, call: Call, groups: tuple[KeyGroup, ...]) -> None:
+        """As of which epoch key groups are here."""
+        held = self.process.machine.held.get(OPERATOR, {})
+        call.answer({g: held[g].as_of for g in groups if g in held})
+
+    def end_copies(self, call: Call, groups: tuple[KeyGroup, ...]) -> None:
+        """The target needs no deltas any more."""
+        self.forget(groups, call.caller.worker)
+        call.answer(True)
+
+    def forget(self, groups: tuple[KeyGroup, ...], target: WorkerId | None) -> None:
+        """Keep no changes for a target."""
+        for group in groups:
+            kept = self.journals.get(group)
+            if kept is not None and target is not None:
+                kept.pop(target, None)
+                if not kept:
+                    del self.journals[group]
+
+
+def _order(as_of: int | None) -> int:
+    return -1 if as_of is None else as_of
+
+
+def _due(state: GroupState, want: Want) -> frozenset[int]:
+    """Keys with a timer that fires in the batch."""
+    return frozenset(k for k, (_, due) in state.items() if due is not None and due <= want.epoch)
