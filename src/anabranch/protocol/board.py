@@ -43,8 +43,8 @@ class Board:
         """Whether the worker could not be started."""
         return self.machine.fleet.is_given_up(worker)
 
-    def change_owners(self, moves: Iterable[Move]) -> None:
-        """Make a new version of the routing."""
+    def change_owners(self, moves: Iterable[Move]) -> list[Effect]:
+        """Make a new version of the routing; lanes that waited for an owner before go on."""
         machine = self.machine
         owners = list(machine.routing.owners)
         for move in moves:
@@ -54,6 +54,7 @@ class Board:
             if view is not None and view.phase is WorkerPhase.STARTING:
                 view.lost[move.group] = move.target
         machine.routing = Routing(self.next_version(), tuple(owners))
+        return machine.retry_parked()
 
     def gate(self, groups: frozenset[int] | None) -> None:
         """Hold back batches that begin from now on."""

@@ -30,8 +30,8 @@ class Ground(Protocol):
     def is_given_up(self, worker: WorkerId) -> bool:
         """Whether the worker could not be started."""
 
-    def change_owners(self, moves: Iterable[Move]) -> None:
-        """Make a new version of the routing."""
+    def change_owners(self, moves: Iterable[Move]) -> list[Effect]:
+        """Make a new version of the routing; lanes that waited for an owner before go on."""
 
     def gate(self, groups: frozenset[int] | None) -> None:
         """Hold back batches that begin from now on; None: all of them."""

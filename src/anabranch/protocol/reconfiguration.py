@@ -238,10 +238,10 @@ class Reconfiguration:
             case step.Flip():
                 return self._grant(task)
             case step.Restart():
-                self.ground.change_owners(wanted.moves)
+                effects = self.ground.change_owners(wanted.moves)
                 for move in wanted.moves:
                     self.phases[move.group] = MovePhase.SETTLED
-                return self.ground.restart_workers(self.request.workers)
+                return effects + self.ground.restart_workers(self.request.workers)
             case step.Gate():
                 held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)
                 self.ground.gate(held)
@@ -330,9 +330,8 @@ class Reconfiguration:
                 return self._revoke(task) + self._end_if_idle()
             return self._grant(task)
         task.is_flipping = True
-        self.ground.change_owners(moves)
+        effects = self.ground.change_owners(moves)
         self._count("flips", len(moves))
-        effects: list[Effect] = []
         for (source, target), some in by_pair(moves).items():
             groups = tuple(m.group for m in some)
             for group in groups:

@@ -128,6 +128,8 @@ class WorkerMachine:
             case TransactionFailed():
                 return self._failed(self._expect(event), event.error)
             case RowsForwarded() | ForwardFailed():
+                if event.tx not in self.transactions:
+                    return []  # the operator was defined anew meanwhile
                 return self._forwarded(self._expect(event), event)
             case _:
                 unhandled(event)
@@ -206,7 +208,10 @@ class WorkerMachine:
         for group, as_of in event.groups:
             here = held.get(group)
             if isinstance(event, ReplicasChanged):
-                if not self.owners.is_owner(group) or group in self.owners.sources[event.operator]:
+                # Owned and absent: loaded ahead of the first transaction.
+                is_ahead = here is None and not self.is_busy(event.operator, group)
+                is_awaited = group in self.owners.sources[event.operator]
+                if not self.owners.is_owner(group) or is_awaited or is_ahead:
                     held[group] = HeldGroup(as_of)
             elif group in self.owners.sources[event.operator]:
                 self.owners.settled(event.operator, group)
