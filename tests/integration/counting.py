@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, KeySpace
-from anabranch.processor.contract import OperatorStats, Transaction
-from anabranch.state.contract import Sections
+from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.state.contract import GroupState, Sections
 
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 
@@ -37,9 +38,11 @@ class CountingGroup:
         self.counts[key] = (hashed, count)
         return count
 
-    def export(self, bins: Collection[int] | None = None) -> Sections:
+    def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
         items = sorted(self.counts.items(), key=lambda i: (self._bin(i[1][0]), i[0]))
         items = [i for i in items if bins is None or self._bin(i[1][0]) in bins]
+        if hashes is not None:
+            items = [i for i in items if i[1][0] in set(hashes.tolist())]
         columns = {
             HASH: pa.array([v[0] for _, v in items], pa.int64()),
             "k": pa.array([k for k, _ in items], pa.int64()),
@@ -95,6 +98,9 @@ class CountingEngine:
         tx.log("counts", pa.table({HASH: hashes, OP: ops, "k": keys, "n": counts}))
         tx.emit(pa.table({GROUP: groups, "k": keys, "n": counts}))
         return OperatorStats(rows_updated=len(changed))
+
+    def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
+        return np.empty(0, np.int64)
 
     def close(self) -> None:
         pass

@@ -34,8 +34,15 @@ class KeySpace:
 
     def group_of(self, hashes: Int64s) -> Int64s:
         """Key group of each hash; the same as Spark's `pmod(hash, groups)`."""
-        return np.mod(hashes, self.groups)
+        return _mod(hashes, self.groups)
 
     def bin_of(self, hashes: Int64s) -> Int64s:
         """Bin inside its key group of each hash."""
-        return np.mod(np.floor_divide(hashes, self.groups), self.bins)
+        if not self.groups & (self.groups - 1):
+            return _mod(hashes >> (self.groups.bit_length() - 1), self.bins)
+        return _mod(np.floor_divide(hashes, self.groups), self.bins)
+
+
+def _mod(values: Int64s, size: int) -> Int64s:
+    # The same for powers of two, several times faster.
+    return np.mod(values, size) if size & (size - 1) else values & (size - 1)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from anabranch.model.keyspace import KeySpace
+from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.contract import GroupState
 
 INITIAL_ROWS = "rows"
@@ -84,6 +84,13 @@ class OperatorEngine(Protocol):
         `begin` was called on each state. On an exception the worker undoes all of them, so nothing
         here needs to be atomic. The same rows in the same order give the same outputs in the same
         order.
+        """
+
+    def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
+        """Hashes of keys for which a transaction at these clocks does something without rows.
+
+        Timers, windows and sessions; changes nothing. Expired TTL is not among them: nobody sees
+        such entries, and the next transaction that has them removes them.
         """
 
     def close(self) -> None:

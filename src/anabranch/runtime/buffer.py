@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.processor.contract import RowChunk
 from anabranch.transport.spool import Spool
 
 BUCKETS = 16
+SAMPLE_ROWS = 4096
 
 
 class RowBuffer:
@@ -35,6 +36,7 @@ class RowBuffer:
         self._batches: list[pa.RecordBatch] = []
         self._num_bytes = 0
         self._rows = np.zeros(keyspace.groups, dtype=np.int64)
+        self._sample: Int64s = np.empty(0, np.int64)
         self._spools: list[Spool] = []
         self._bucket_of_group = np.zeros(keyspace.groups, dtype=np.int64)
         for position, group in enumerate(self._groups):
@@ -42,7 +44,10 @@ class RowBuffer:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
-        groups = self.keyspace.group_of(batch.column(HASH).to_numpy(zero_copy_only=False))
+        hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
+        groups = self.keyspace.group_of(hashes)
+        if not len(self._sample):
+            self._sample = hashes[:SAMPLE_ROWS].copy()
         self._rows += np.bincount(groups, minlength=self.keyspace.groups)
         if self._spools:
             self._divide(batch)
@@ -59,6 +64,10 @@ class RowBuffer:
     def rows_of(self, groups: Iterable[int]) -> tuple[int, ...]:
         """Number of rows of each key group."""
         return tuple(self._rows[list(groups)].tolist())
+
+    def sample(self) -> Int64s:
+        """Hashes of the first rows."""
+        return self._sample
 
     def chunks(self) -> Iterator[RowChunk]:
         """The rows; may be called again."""

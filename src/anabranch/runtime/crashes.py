@@ -18,6 +18,17 @@ WORKER_POINTS = (
     "changelog-written",
     "answered",
 )
+MOVE_POINTS = (
+    "copy-slice",
+    "copied",
+    "caught-up",
+    "granted",
+    "released",
+    "fetch-served",
+    "fetched",
+    "imported",
+    "forwarding",
+)
 COORDINATOR_POINTS = ("before-manifest", "after-manifest")
 
 _planned = {entry for entry in os.environ.get("ANABRANCH_CRASH_AT", "").split(",") if entry}

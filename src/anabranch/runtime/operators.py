@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
 from anabranch.durability.names import manifest_path
 from anabranch.durability.restore import load_groups
-from anabranch.model.keyspace import GROUP, HASH, KeySpace
+from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.contract import OperatorDefinition, OperatorEngine
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.state.contract import GroupState, Sections
@@ -24,6 +27,9 @@ SNAPSHOT_GROWTH = 2
 """... or when its changelog has this many times as many rows as its state."""
 
 SNAPSHOT_ROWS_MIN = 1000
+
+HEAT_DECAY = 0.8
+"""What a bin's rows count after each later transaction."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,15 @@ class OperatorSlot:
     wear: dict[int, Wear] = field(default_factory=dict)
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
+    pins: Counter[int] = field(default_factory=Counter)
+    """Key groups that other workers are reading: should they be owned again, transactions wait."""
+    heat: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Rows lately, by key group and bin."""
+    committed: int | None = None
+    """The last epoch that this worker knows to exist."""
+
+    def __post_init__(self) -> None:
+        self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
 
     @classmethod
     def open(
@@ -60,15 +75,39 @@ class OperatorSlot:
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""
-        if as_of is None:
-            loaded = {group: self.engine.create_group() for group in groups}
-        else:
-            path = manifest_path(self.name, as_of)
-            manifest = Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
-            loaded = load_groups(blobs, manifest, groups, self.engine.create_group)
-        self.states.update(loaded)
+        self.states.update(self.read(blobs, groups, as_of))
         for group in groups:
             self.wear[group] = Wear(-1 if as_of is None else as_of)
+
+    def read(
+        self,
+        blobs: BlobStore,
+        groups: Collection[int],
+        as_of: int | None,
+        bins: Collection[int] | None = None,
+    ) -> dict[int, GroupState]:
+        """Key groups (or some bins of each) from the store."""
+        if as_of is None:
+            return {group: self.engine.create_group() for group in groups}
+        path = manifest_path(self.name, as_of)
+        manifest = Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
+        return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
+
+    def put(self, group: int, state: GroupState, wear: list[int]) -> None:
+        """A key group came from another worker, with the length of its changelog."""
+        self.states[group] = state
+        self.wear[group] = Wear(*wear)
+
+    def wear_of(self, group: int) -> list[int]:
+        """For the worker that gets the key group."""
+        wear = self.wear.get(group, Wear(-1))
+        return [wear.snapshot_epoch, wear.rows]
+
+    def note_heat(self, hashes: Int64s) -> None:
+        """A sample of a transaction's rows."""
+        keyspace = self.keyspace
+        at = keyspace.group_of(hashes) * keyspace.bins + keyspace.bin_of(hashes)
+        self.heat = self.heat * HEAT_DECAY + np.bincount(at, minlength=len(self.heat))
 
     def note_changes(self, groups: tuple[int, ...], changes: Sections) -> None:
         """Count changed rows for the snapshot policy."""
@@ -78,6 +117,11 @@ class OperatorSlot:
             counts += np.bincount(self.keyspace.group_of(hashes), minlength=self.keyspace.groups)
         for group in groups:
             self.wear[group].rows += int(counts[group])
+
+    def has_changed(self, group: int) -> bool:
+        """Whether a key group has changed since its last snapshot."""
+        wear = self.wear.get(group)
+        return wear is not None and wear.rows > 0 and group in self.states
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""
@@ -91,6 +135,12 @@ class OperatorSlot:
             if wear.rows >= many or epoch >= late:
                 due.append(group)
         return due
+
+    def drop_groups(self, groups: Iterable[int]) -> None:
+        """Forget the state and outputs of key groups."""
+        for group in groups:
+            for known in (self.states, self.outputs, self.wear):
+                known.pop(group, None)
 
     def drop(self) -> None:
         """Forget all state and outputs."""

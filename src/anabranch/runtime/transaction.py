@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,29 @@ class TransactionOutput:
     rows: Spool
     changelog: str | None
     stats: OperatorStats
+    load_ms: int = 0
+    """How long the transaction waited for state."""
+
+    def report(self, worker: str, groups: list[int]) -> Message:
+        """For the lane: what was done for some of the key groups."""
+        stats = asdict(self.stats)
+        if self.load_ms:
+            stats["load_ms"] = self.load_ms
+        return {
+            "worker": worker,
+            "groups": groups,
+            "changelog": self.changelog,
+            "stats": stats,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What the new owner of some key groups answered for the rows that were passed on to it."""
+
+    groups: tuple[int, ...]
+    reports: list[Message]
+    rows: Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +60,7 @@ class Answer:
     schema: pa.Schema
     report: Message
     parts: tuple[tuple[TransactionOutput, tuple[int, ...]], ...]
+    forwarded: tuple[Forwarded, ...] = ()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Output rows, GROUP first."""
@@ -47,6 +71,8 @@ class Answer:
             wanted = pa.array(groups, pa.int32())
             for batch in output.rows:
                 yield batch.filter(pc.is_in(batch.column(GROUP), value_set=wanted))
+        for answer in self.forwarded:
+            yield from answer.rows
 
 
 class RunningTransaction:
@@ -66,7 +92,11 @@ class RunningTransaction:
         self.todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
         """Effects for the thread that serves this transaction."""
         self.groups: tuple[int, ...] = ()
-        """Key groups to apply; set when the protocol has decided."""
+        """Key groups to apply; set when the protocol has decided, once or twice."""
+        self.applied: tuple[int, ...] = ()
+        """All key groups that were applied so far."""
+        self.forwarded: list[Forwarded] = []
+        self.load_ms = 0
         self.initial_rows: list[RowChunk] = []
         self.stats = OperatorStats()
         self._output_schema = output_schema
@@ -103,12 +133,19 @@ class RunningTransaction:
         if entries.num_rows:
             self._log.setdefault(section, []).append(entries)
 
+    def note_applied(self, stats: OperatorStats) -> None:
+        """The operator has done its work on `groups`."""
+        for each in fields(OperatorStats):
+            total = getattr(self.stats, each.name) + getattr(stats, each.name)
+            setattr(self.stats, each.name, total)
+
     def changes(self) -> Sections:
         """Everything logged."""
         return {name: pa.concat_tables(tables) for name, tables in self._log.items()}
 
     def reset(self) -> None:
         """Forget effects of an application that failed."""
+        self.applied = ()
         self._log = {}
         self.output = Spool(self._output_bytes_max)
         self.stats = OperatorStats()

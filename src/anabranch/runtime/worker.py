@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -17,74 +15,104 @@ from pyspark import cloudpickle
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import decode_changelog, encode_changelog
-from anabranch.durability.manifest import file_ref
-from anabranch.durability.names import changelog_path, snapshot_path
-from anabranch.durability.snapshot import encode_snapshot
-from anabranch.errors import AnabranchError, ProcessorError, ServiceUnavailable
+from anabranch.durability.names import changelog_path
+from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
+from anabranch.runtime.arrivals import Arrivals
+from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.buffer import RowBuffer
 from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.operators import OperatorSlot, Wear
+from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.deltas import DeltaLogs
+from anabranch.runtime.exports import Exports
+from anabranch.runtime.forwarding import Forwarding
+from anabranch.runtime.imports import Imports
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.orders import Orders
+from anabranch.runtime.pace import Pace
+from anabranch.runtime.peers import Peers
+from anabranch.runtime.snapshots import Snapshots
 from anabranch.runtime.transaction import (
     Answer,
     RunningTransaction,
     TransactionOutput,
     rows_of_groups,
 )
-from anabranch.transport.server import ConnectionLost
+from anabranch.transport.server import ConnectionLost, Item
 from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.worker")
 
 
 class Worker:
-    """Handler of a worker's server (transport contract: Handler)."""
+    """Handler of a worker's server (transport contract: Handler, StreamHandler)."""
 
     def __init__(self, config: WorkerConfig, blobs: BlobStore) -> None:
         self._config = config
-        self._blobs = blobs
-        self._machine = protocol.WorkerMachine()
-        self._changed = threading.Condition()
-        """Guards the machine, the slots and the table of running transactions."""
-        self._slots: dict[str, OperatorSlot] = {}
-        self._running: dict[int, RunningTransaction] = {}
+        self._core = core = WorkerCore(config, blobs)
+        core.answer = self._answer
         self._tx_ids = itertools.count(1)
-        self._snapshot_ids = itertools.count(1)
+        peers, pace = Peers(config.token), Pace()
+        self._logs = DeltaLogs(config.keyspace)
+        self._exports = Exports(core, self._logs, peers)
+        self._arriving = ArrivingGroups(core, self._logs)
+        self._arrivals = Arrivals(core, self._arriving, peers)
+        self._forwarding = Forwarding(core, peers)
+        self._snapshots = Snapshots(core)
+        imports = Imports(core, self._arriving, self._arrivals, peers, pace)
+        self._orders = Orders(core, self._arriving, imports, peers, pace, self._snapshots)
+
+    def listens_at(self, address: str) -> None:
+        """Where other workers reach this one."""
+        self._core.address = address
 
     # -- control --
 
     def action(self, name: str, body: bytes) -> Message:
-        """Calls of the coordinator."""
+        """Calls of the coordinator and of other workers."""
         if name == "install":
             return self._install(body)
         message = decode(body)
+        if self._orders.knows(name):
+            return self._orders.perform(name, message)
         match name:
             case "ping":
                 return {}
-            case "grant":
-                groups = tuple(KeyGroup(g) for g in message["groups"])
-                self._dispatch(protocol.GroupsGranted(groups, message["version"]))
-                return {}
             case "committed":
-                return {"snapshots": self._snapshot(message["operator"], message["epoch"])}
+                operator, epoch = message["operator"], message["epoch"]
+                return {"snapshots": self._snapshots.after_commit(operator, epoch)}
             case "status":
                 return self._status()
+            case "as-of":
+                return self._exports.as_of(message)
+            case "heat":
+                return self._exports.heat(message)
         raise AnabranchError(f"Unknown call '{name}': coordinator and worker versions differ.")
+
+    def stream(self, name: str, message: Message) -> Iterator[Item]:
+        """State for other workers."""
+        match name:
+            case "copy":
+                return self._exports.copy(message)
+            case "deltas":
+                return self._exports.deltas(message)
+            case "fetch":
+                return self._exports.fetch(message)
+        raise AnabranchError(f"Unknown call '{name}': the versions of two workers differ.")
 
     def close(self) -> None:
         """Let user code clean up."""
-        for slot in self._slots.values():
+        for slot in self._core.slots.values():
             with slot.apply_lock:
                 slot.engine.close()
 
     def _install(self, body: bytes) -> Message:
         head, pickled = body.split(b"\n", 1)
         header = decode(head)
-        name = header["operator"]
-        known = self._slots.get(name)
+        name, core = header["operator"], self._core
+        known = core.slots.get(name)
         if known is not None and known.definition_id == header["definition"]:
             return {}
         # User code is found where the driver finds it.
@@ -98,43 +126,75 @@ class Worker:
                 "Make the module that defines it importable there: install it, or put its folder "
                 "on PYTHONPATH before the service starts."
             ) from error
-        with self._changed:
-            self._changed.wait_for(lambda: not self._machine.is_busy(name))
-            replaced = self._slots.get(name)
-            self._slots[name] = slot
-            self._dispatch(protocol.OperatorInstalled(name))
+        with core.changed:
+            core.changed.wait_for(lambda: not core.machine.is_busy(name))
+            replaced = core.slots.get(name)
+            core.slots[name] = slot
+            core.dispatch(protocol.OperatorInstalled(name))
         if replaced is not None:
             replaced.engine.close()
         return {}
 
     def _status(self) -> Message:
-        with self._changed:
+        core = self._core
+        with core.changed:
+            owned = {
+                slot.name: [s for g, s in list(slot.states.items()) if core.is_owner(g)]
+                for slot in core.slots.values()
+            }
             return {
                 "operators": {
-                    slot.name: {
-                        "key_groups": len(slot.states),
-                        "rows": sum(s.num_rows for s in list(slot.states.values())),
-                        "bytes": sum(s.num_bytes for s in list(slot.states.values())),
+                    name: {
+                        "key_groups": len(states),
+                        "rows": sum(state.num_rows for state in states),
+                        "bytes": sum(state.num_bytes for state in states),
                     }
-                    for slot in self._slots.values()
-                }
+                    for name, states in owned.items()
+                },
+                "moves": dict(core.counters),
             }
 
     # -- transactions --
 
     def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Answer:
         """A lane's rows in, its outputs out."""
+        if header.get("is_shadow"):
+            return self._shadow(header, rows)
         run = self._open(header)
-        self._pass("opened")
+        self._core.pass_point("opened")
         try:
             self._receive(run, rows)
-            self._pass("rows-received")
+            self._core.pass_point("rows-received")
             answer = self._serve(run, header)
-            self._pass("answered")
+            self._core.pass_point("answered")
             return answer
         finally:
-            self._running.pop(run.opened.tx, None)
-            run.rows.clear()
+            self._close(run)
+
+    def _shadow(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Answer:
+        """Nobody waits for what it does, or for its failure."""
+        nothing = Answer(pa.schema([]), {"transactions": []}, ())
+        try:
+            run = self._open(header)
+        except AnabranchError as error:
+            _log.info("No shadow transaction: %s", error)
+            return nothing
+        try:
+            self._receive(run, rows)
+        except BaseException:
+            self._close(run)
+            raise
+
+        def work() -> None:
+            try:
+                self._serve(run, header)
+            except AnabranchError as error:
+                _log.info("A shadow transaction failed: %s", error)
+            finally:
+                self._close(run)
+
+        threading.Thread(target=work, name=f"anabranch-shadow-{run.opened.tx}", daemon=True).start()
+        return nothing
 
     def _open(self, header: Message) -> RunningTransaction:
         opened = protocol.TransactionOpened(
@@ -147,20 +207,19 @@ class Worker:
             attempt=header["attempt"],
             groups=tuple(KeyGroup(g) for g in header["groups"]),
             version=header["version"],
+            is_shadow=bool(header.get("is_shadow")),
         )
         limit = self._config.memory_bytes // 4
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
-        slot = self._slots.get(opened.operator)
-        if slot is None or slot.definition_id != header["definition"]:
-            raise ServiceUnavailable(
-                f"Worker {self._config.worker} has another definition of operator "
-                f"'{opened.operator}' than this task; the task asks again."
-            )
-        schema = slot.output_schema
+        schema = self._core.slot(opened.operator, header["definition"]).output_schema
         run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)
-        self._running[opened.tx] = run
-        self._dispatch(opened)
+        self._core.running[opened.tx] = run
+        self._core.dispatch(opened)
         return run
+
+    def _close(self, run: RunningTransaction) -> None:
+        self._core.running.pop(run.opened.tx, None)
+        run.rows.clear()
 
     def _receive(self, run: RunningTransaction, rows: Iterator[pa.RecordBatch]) -> None:
         try:
@@ -169,11 +228,11 @@ class Worker:
                     return
                 run.rows.append(batch)
         except ConnectionLost:
-            self._dispatch(protocol.LaneGone(run.opened.tx))
+            self._core.dispatch(protocol.LaneGone(run.opened.tx))
             raise
         if run.todo.empty():
             counts = run.rows.rows_of(run.opened.groups)
-            self._dispatch(protocol.RowsComplete(run.opened.tx, counts))
+            self._core.dispatch(protocol.RowsComplete(run.opened.tx, counts))
 
     def _serve(self, run: RunningTransaction, header: Message) -> Answer:
         """Perform this transaction's effects until the protocol answers or refuses."""
@@ -184,26 +243,27 @@ class Worker:
                     return effect
                 case protocol.RefuseTransaction():
                     raise effect.error
+                case protocol.ForwardRows():
+                    self._forwarding.start(run, header, effect)
                 case _:
                     self._attempt(run, header, effect)
 
     def _attempt(self, run: RunningTransaction, header: Message, effect: Any) -> None:
-        slot = self._slots[run.opened.operator]
+        slot = self._core.slots[run.opened.operator]
         try:
             match effect:
                 case protocol.LoadGroups():
-                    slot.load(self._blobs, effect.groups, effect.as_of)
-                    self._pass("loaded")
-                    done: protocol.Event = protocol.GroupsLoaded(effect.tx)
+                    partial = self._arrivals.load(slot, run, effect)
+                    done: protocol.Event = protocol.GroupsLoaded(effect.tx, partial)
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
                     run.initial_rows = self._initial_rows(header, effect.groups)
                     self._apply(slot, run)
-                    self._pass("applied")
+                    self._core.pass_point("applied")
                     done = protocol.TransactionApplied(effect.tx)
                 case protocol.PersistChanges():
                     self._persist(slot, run)
-                    self._pass("changelog-written")
+                    self._core.pass_point("changelog-written")
                     done = protocol.ChangesDurable(effect.tx)
         except AnabranchError as error:
             self._undo(slot, run)
@@ -213,24 +273,29 @@ class Worker:
             detail = "".join(traceback.format_exception(error))
             message = f"Operator '{slot.name}' failed; nothing was changed.\n{detail}"
             done = protocol.TransactionFailed(effect.tx, ProcessorError(message))
-        self._dispatch(done)
+        self._core.dispatch(done)
 
     def _apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
+        if slot.pins:  # another worker still reads what was its own
+            with self._core.changed:
+                self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
+        self._arriving.applied(slot.name, run.groups)
         with slot.apply_lock:
             states = {group: slot.states[group] for group in run.groups}
+            run.applied += run.groups
             for state in states.values():
                 state.begin()
-            run.stats = slot.engine.apply(run, states)
+            run.note_applied(slot.engine.apply(run, states))
 
     def _undo(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with slot.apply_lock:
-            for group in run.groups:
+            for group in run.applied:
                 if group in slot.states:
                     slot.states[group].undo()
         run.reset()
 
     def _persist(self, slot: OperatorSlot, run: RunningTransaction) -> None:
-        opened = run.opened
+        opened, groups = run.opened, run.applied
         changes = run.changes()
         changelog = None
         if changes:
@@ -242,92 +307,39 @@ class Worker:
                 self._config.incarnation,
                 opened.tx,
             )
-            changelog = self._write(path, opened.epoch, run.groups, encode_changelog(changes))
-            slot.note_changes(run.groups, changes)
-        output = TransactionOutput(run.groups, run.output, changelog, run.stats)
-        with self._changed:
-            slot.outputs.update(dict.fromkeys(run.groups, output))
-
-    def _write(self, path: str, epoch: int, groups: tuple[int, ...], buffers: list[Any]) -> str:
-        self._blobs.write(path, buffers)
-        return json.dumps(file_ref(path, epoch, buffers, groups).to_json())
+            buffers = encode_changelog(changes)
+            changelog = self._core.write(path, opened.epoch, groups, buffers)
+            slot.note_changes(groups, changes)
+            self._logs.note(slot.name, opened.epoch, groups, changes)
+        slot.note_heat(run.rows.sample())
+        output = TransactionOutput(groups, run.output, changelog, run.stats, run.load_ms)
+        with self._core.changed:
+            slot.outputs.update(dict.fromkeys(groups, output))
 
     def _initial_rows(self, header: Message, groups: tuple[int, ...]) -> list[RowChunk]:
         if header["base"] is not None:
             return []
         chunks = []
         for path in header["initial"]:
-            rows = decode_changelog(self._blobs.read(path), path).get(INITIAL_ROWS)
+            rows = decode_changelog(self._core.blobs.read(path), path).get(INITIAL_ROWS)
             if rows is not None:
                 chunks.append(rows_of_groups(rows, groups, self._config.keyspace))
         rows = pa.concat_tables(chunks) if chunks else None
         return [RowChunk(groups, rows)] if rows is not None and rows.num_rows else []
 
-    def _pass(self, point: str) -> None:
-        if self._config.incarnation.endswith("-0"):  # a replacement is to survive
-            crash_point(self._config.worker, point)
-
-    # -- protocol --
-
-    def _dispatch(self, event: protocol.Event) -> None:
-        with self._changed:
-            for effect in self._machine.handle(event):
-                match effect:
-                    case protocol.DropOperator():
-                        self._slots[effect.operator].drop()
-                    case protocol.DropOutputs():
-                        for group in effect.groups:
-                            self._slots[effect.operator].outputs.pop(group, None)
-                    case protocol.AnswerTransaction():
-                        run = self._running[effect.tx]
-                        run.todo.put(self._answer(run))
-                    case _:
-                        self._running[effect.tx].todo.put(effect)
-            self._changed.notify_all()
-
     def _answer(self, run: RunningTransaction) -> Answer:
-        slot = self._slots[run.opened.operator]
+        slot = self._core.slots[run.opened.operator]
+        if run.opened.is_shadow:
+            return Answer(slot.output_schema, {"transactions": []}, ())
+        forwarded = {group for answer in run.forwarded for group in answer.groups}
         parts: dict[int, tuple[TransactionOutput, list[int]]] = {}
         for group in run.opened.groups:
-            output = slot.outputs[group]
-            parts.setdefault(id(output), (output, []))[1].append(group)
-        report = {
-            "transactions": [
-                {
-                    "worker": self._config.worker,
-                    "groups": groups,
-                    "changelog": output.changelog,
-                    "stats": asdict(output.stats),
-                }
-                for output, groups in parts.values()
-            ]
-        }
+            if group not in forwarded:
+                output = slot.outputs[group]
+                parts.setdefault(id(output), (output, []))[1].append(group)
+        reports = [output.report(self._config.worker, groups) for output, groups in parts.values()]
+        for answer in run.forwarded:
+            reports += answer.reports
         answered = tuple((output, tuple(groups)) for output, groups in parts.values())
-        return Answer(slot.output_schema, report, answered)
-
-    # -- snapshots --
-
-    def _snapshot(self, operator: str, epoch: int) -> list[str]:
-        """Save key groups with long changelogs, as of a committed epoch."""
-        slot = self._slots.get(operator)
-        if slot is None:
-            return []
-        saved = {}
-        for group in slot.due_for_snapshot(epoch):
-            with slot.apply_lock:
-                with self._changed:
-                    if not self._machine.is_settled(operator, KeyGroup(group), Epoch(epoch)):
-                        continue
-                saved[group] = slot.states[group].export()
-            slot.wear[group] = Wear(epoch)
-        if not saved:
-            return []
-        path = snapshot_path(
-            operator,
-            epoch,
-            self._config.worker,
-            self._config.incarnation,
-            next(self._snapshot_ids),
-        )
-        buffers = encode_snapshot(saved, self._config.keyspace)
-        return [self._write(path, epoch, tuple(saved), buffers)]
+        report = {"transactions": reports}
+        return Answer(slot.output_schema, report, answered, tuple(run.forwarded))

@@ -40,6 +40,7 @@ def main() -> None:
     config = WorkerConfig.from_json(sys.stdin.readline())
     worker = Worker(config, BlobStore(config.location, fsync=config.fsync))
     server = Server(config.host, config.token, worker)
+    worker.listens_at(server.address)
     server.start()
     with os.fdopen(arguments.ready_fd, "w") as ready:
         ready.write(json.dumps({"address": server.address, "pid": os.getpid()}))

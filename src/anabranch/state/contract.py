@@ -7,6 +7,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from anabranch.model.keyspace import Int64s
+
 Sections = dict[str, pa.Table]
 """State entries as Arrow tables, one for each state variable.
 
@@ -29,8 +31,8 @@ class GroupState(Protocol):
     def undo(self) -> None:
         """Go back to the state at the last `begin` (idempotent)."""
 
-    def export(self, bins: Collection[int] | None = None) -> Sections:
-        """All entries, or those of some bins, without OP; what `install` takes.
+    def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
+        """All entries, or those of some bins or hashes (not both), without OP: for `install`.
 
         Entries are ordered by bin. The result shares no memory that later transactions change.
         """

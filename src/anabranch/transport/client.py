@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from anabranch.errors import ServiceUnavailable
 from anabranch.transport.auth import call_options
-from anabranch.transport.wire import END_MARK, Message, decode, encode, from_flight
+from anabranch.transport.parcel import unpack
+from anabranch.transport.wire import (
+    END_MARK,
+    Message,
+    decode,
+    encode,
+    error_from_message,
+    from_flight,
+)
 
 _TRANSPORT_ERRORS = (pa.ArrowException, flight.FlightError, OSError)
 
@@ -54,6 +64,37 @@ class Peer:
         except _TRANSPORT_ERRORS as error:
             raise from_flight(error, self.name) from None
         return decode(results[0].body) if results else {}
+
+    def stream(
+        self, action: str, message: Message, timeout_seconds: float | None = None
+    ) -> Iterator[tuple[Message, dict[str, pa.Table]]]:
+        """One request, a reply in many pieces: head and tables of each, as they come.
+
+        Closing the iterator early ends the call at the other end too.
+        """
+        ticket = flight.Ticket(encode({"call": action, "message": message}))
+        try:
+            options = call_options(self._token, timeout_seconds)
+            reader = _connection(self.address).do_get(ticket, options)
+        except _TRANSPORT_ERRORS as error:
+            raise from_flight(error, self.name) from None
+        is_whole = False
+        try:
+            while not is_whole:
+                chunk = reader.read_chunk()
+                head = decode(chunk.app_metadata)
+                if head.get("error") is not None:
+                    raise error_from_message(head["error"])
+                is_whole = head.get("end", False)
+                if not is_whole:
+                    yield head, unpack(head, chunk.data)
+        except StopIteration:
+            raise ServiceUnavailable(f"{self.name} ended its answer too early.") from None
+        except _TRANSPORT_ERRORS as error:
+            raise from_flight(error, self.name) from None
+        finally:
+            if not is_whole:
+                reader.cancel()
 
     def exchange(self, header: Message) -> Exchange:
         """Open a stream of rows in both directions."""

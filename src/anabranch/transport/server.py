@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch.errors import AnabranchError
 from anabranch.transport.auth import TokenCheck
-from anabranch.transport.wire import END_MARK, Message, decode, encode, flight_error
+from anabranch.transport.parcel import PARCEL_SCHEMA, pack
+from anabranch.transport.wire import END_MARK, Message, decode, encode, error_message, flight_error
 
 _log = logging.getLogger("anabranch.transport")
 
@@ -26,6 +27,18 @@ class Handler(Protocol):
 
     def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Reply:
         """Rows of a transaction; ends in its outputs."""
+
+
+Item = tuple[Message, Mapping[str, pa.Table]]
+"""One piece of a streamed reply: a small head and some tables."""
+
+
+@runtime_checkable
+class StreamHandler(Protocol):
+    """What a process does with calls whose reply is large."""
+
+    def stream(self, name: str, message: Message) -> Iterator[Item]:
+        """One request, many pieces; they are made one by one as the caller takes them."""
 
 
 class Reply(Protocol):
@@ -67,6 +80,31 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         """Flight's entry for control calls."""
         reply = _translated(lambda: self._handler.action(action.type, bytes(action.body)))
         return iter([flight.Result(pa.py_buffer(encode(reply)))])
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Flight's entry for calls with a large reply."""
+        request = decode(ticket.ticket)
+        items = self._pieces(request["call"], request["message"])
+        return flight.GeneratorStream(PARCEL_SCHEMA, items)
+
+    def _pieces(self, name: str, message: Message) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        """The last piece says that it is the last, or what went wrong."""
+        try:
+            if not isinstance(self._handler, StreamHandler):
+                raise AnabranchError(f"Unknown call '{name}': versions differ.")
+            for head, tables in self._handler.stream(name, message):
+                sent, batch = pack(head, tables)
+                yield batch, encode(sent)
+            last: Message = {"end": True}
+        except AnabranchError as error:
+            last = {"end": True, "error": error_message(error)}
+        except Exception as error:
+            _log.exception("Unexpected error in a call")
+            detail = "".join(traceback.format_exception(error))
+            failure = AnabranchError(f"Unexpected error, please report it: {detail}")
+            last = {"end": True, "error": error_message(failure)}
+        sent, batch = pack(last, {})
+        yield batch, encode(sent)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Flight's entry for transactions."""

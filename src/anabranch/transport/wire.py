@@ -31,8 +31,17 @@ def decode(data: bytes | pa.Buffer) -> Message:
 
 def flight_error(error: AnabranchError) -> flight.FlightError:
     """An error on its way to the caller."""
-    detail = {"condition": error.condition, "message": error._message}
-    return flight.FlightServerError(str(error), extra_info=encode(detail))
+    return flight.FlightServerError(str(error), extra_info=encode(error_message(error)))
+
+
+def error_message(error: AnabranchError) -> Message:
+    """An error as a message."""
+    return {"condition": error.condition, "message": error._message}
+
+
+def error_from_message(message: Message) -> AnabranchError:
+    """The reverse."""
+    return error_from_condition(message["condition"], message["message"])
 
 
 def from_flight(error: Exception, peer: str) -> AnabranchError:
@@ -40,8 +49,7 @@ def from_flight(error: Exception, peer: str) -> AnabranchError:
     detail = getattr(error, "extra_info", b"")
     if detail:
         try:
-            message = decode(detail)
-            return error_from_condition(message["condition"], message["message"])
+            return error_from_message(decode(detail))
         except (ValueError, KeyError):
             pass
     reason = str(error).split(". gRPC client debug context", 1)[0]

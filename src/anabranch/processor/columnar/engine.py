@@ -82,6 +82,10 @@ class ColumnarEngine:
             self._expire(tx, tables, stats)
         return stats
 
+    def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
+        """Keys whose entries expire at the watermark."""
+        return cast("GroupTable", state).peek_due(times.watermark_ms * _MICROS)
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from anabranch.errors import AnabranchError, ProcessorError
-from anabranch.model.keyspace import GROUP, KeySpace
-from anabranch.processor.contract import OperatorStats, Transaction
+from anabranch.model.keyspace import GROUP, Int64s, KeySpace
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.processor.rows.collector import paused_collector
 from anabranch.processor.rows.cursor import Cursor
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
@@ -104,6 +104,13 @@ class RowEngine:
             self._outputs = []
             self._output_groups = []
         return stats
+
+    def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
+        mode = self._definition.time_mode
+        if mode == "none":
+            return np.empty(0, np.int64)
+        until_ms = times.processing_time_ms if mode == "processingtime" else times.watermark_ms
+        return cast(RowGroupState, state).due_timers(until_ms)
 
     def close(self) -> None:
         if self._is_fresh:

@@ -113,6 +113,18 @@ class GroupTable:
         self.expiry_floor = int(values[~due].min(initial=NEVER))
         return hashes[due], slots[due]
 
+    def peek_due(self, limit: int) -> Int64s:
+        """Hashes of what `due` would return; changes nothing."""
+        part = self.layout.expiry_part
+        if part is None or self.expiry_floor > limit:
+            return np.empty(0, np.int64)
+        hashes, slots = self.index.entries()
+        values, valid = self.layout.decode(part, self._raw.take(slots).view(self.layout.record))
+        due = values <= limit
+        if valid is not None:
+            due &= valid
+        return np.unique(hashes[due])
+
     def columns(self, slots: Slots) -> list[Any]:
         """All columns of some slots as Arrow arrays."""
         return self.decode(self._raw.take(slots).view(self.layout.record))
@@ -128,13 +140,21 @@ class GroupTable:
 
     # Moving
 
-    def export(self, bins: Collection[int] | None = None) -> Sections:
-        """All entries, or those of some bins, in the order of bins."""
-        hashes, slots = self.index.entries()
-        of_entry = self._keyspace.bin_of(hashes)
-        order = np.argsort(of_entry.astype(np.uint16), kind="stable")
+    def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
+        """All entries, or those of some bins or hashes, in the order of bins."""
+        if hashes is None:
+            hashes, slots = self.index.entries()
+        else:
+            wanted = np.unique(hashes)
+            at, slots = self.index.pairs(wanted)
+            hashes = wanted[at]
+        of_entry = self._keyspace.bin_of(hashes).astype(np.uint16)
         if bins is not None:
-            order = order[np.isin(of_entry[order], list(bins))]
+            some = np.zeros(self._keyspace.bins, bool)
+            some[list(bins)] = True
+            kept = np.flatnonzero(some[of_entry])
+            hashes, slots, of_entry = hashes[kept], slots[kept], of_entry[kept]
+        order = np.argsort(of_entry, kind="stable")
         return {SECTION: self.layout.section(hashes[order], self.columns(slots[order]))}
 
     def install(self, sections: Sections) -> None:

@@ -48,6 +48,10 @@ class ExpiryIndex:
         self._taken += due
         return due
 
+    def peek(self, until_ms: int) -> list[tuple[int, set[Hashable]]]:
+        """What `take` would return."""
+        return [(at, self._buckets[at]) for at in self._heap if at <= until_ms]
+
     def begin(self) -> None:
         """Start of a transaction: the last one stays."""
         for expiry_ms, item in self._stale:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.model.keyspace import Int64s
 from anabranch.state.contract import Sections
 from anabranch.state.rows.cells import count_entries, is_empty, size_of
 from anabranch.state.rows.expiry import ExpiryIndex
-from anabranch.state.rows.layout import HASH_AT, Layout, Record
+from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout, Record
 from anabranch.state.rows.sections import export_records, load_sections
 
 _SAMPLE = 32
@@ -88,8 +89,8 @@ class RowGroupState:
         log[key] = former
         return former
 
-    def export(self, bins: Collection[int] | None = None) -> Sections:
-        keys, records = self._by_bin(bins)
+    def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
+        keys, records = self._by_bin(bins, hashes)
         return export_records(self.layout, keys, records)
 
     def install(self, sections: Sections) -> None:
@@ -125,17 +126,32 @@ class RowGroupState:
         records_bytes = sum(map(size_of, sample)) * len(self.records) // len(sample)
         return records_bytes + sys.getsizeof(self.records)
 
-    def _by_bin(self, bins: Collection[int] | None) -> tuple[list[Any], list[Record]]:
+    def due_timers(self, until_ms: int) -> Int64s:
+        """Hashes of the keys that have a timer due by then."""
+        found = {
+            record[HASH_AT]
+            for expiry_ms, keys in self.timers.peek(until_ms)
+            for key in keys
+            if (record := self.records.get(key)) is not None
+            and expiry_ms in (record[TIMERS_AT] or ())
+        }
+        return np.array(sorted(found), np.int64)
+
+    def _by_bin(
+        self, bins: Collection[int] | None, wanted: Int64s | None = None
+    ) -> tuple[list[Any], list[Record]]:
         keys = list(self.records)
         records = list(self.records.values())
         if not keys:
             return keys, records
         hashes = np.fromiter((record[HASH_AT] for record in records), np.int64, len(records))
         bin_of = self.layout.keyspace.bin_of(hashes)
-        order = np.argsort(bin_of, kind="stable")
+        at = np.arange(len(keys))
         if bins is not None:
-            order = order[np.isin(bin_of[order], list(bins))]
-        chosen = order.tolist()
+            at = np.flatnonzero(np.isin(bin_of, list(bins)))
+        elif wanted is not None:
+            at = np.flatnonzero(np.isin(hashes, wanted))
+        chosen = at[np.argsort(bin_of[at], kind="stable")].tolist()
         return [keys[at] for at in chosen], [records[at] for at in chosen]
 
     def _indexes(self) -> Iterable[ExpiryIndex]:

@@ -1,0 +1,254 @@
+"""Bring the key groups that a transaction needs: from their source, else from the store."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from anabranch.errors import AnabranchError
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import KeyGroup
+from anabranch.model.keyspace import HASH, Int64s
+from anabranch.protocol.worker import LoadGroups
+from anabranch.runtime.arriving import Arriving, ArrivingGroups
+from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.deltas import NO_EPOCH
+from anabranch.runtime.exports import pack_hashes, unpack_hashes
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.peers import Peers
+from anabranch.runtime.received import NO_HASHES, Received, receive, without
+from anabranch.runtime.transaction import RunningTransaction
+from anabranch.transport.wire import Message
+
+_log = logging.getLogger("anabranch.worker")
+
+FETCH_SECONDS_MAX = 300.0
+
+
+class Arrivals:
+    """Performs LoadGroups."""
+
+    def __init__(self, core: WorkerCore, arriving: ArrivingGroups, peers: Peers) -> None:
+        self._core = core
+        self._arriving = arriving
+        self._peers = peers
+        self._keyspace = core.config.keyspace
+
+    def load(
+        self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
+    ) -> tuple[KeyGroup, ...]:
+        """Key groups as of the base, in memory; those of which only a part is here."""
+        started = time.monotonic()
+        counted: Counter[str] = Counter()
+        records = self._records(slot.name, effect)
+        try:
+            with self._locked(records, counted):
+                lost = self._bring(slot, run, records, _number(effect.as_of), counted)
+                coming = {record.group for record in records}
+                plain = [group for group in effect.groups if group not in coming]
+                self._from_store(slot, plain, lost, effect.as_of, counted)
+        except BaseException:
+            for record in records:
+                self._arriving.give_up(record)
+            raise
+        if records:
+            self._core.pass_point("fetched")
+        run.load_ms += round((time.monotonic() - started) * 1000)
+        self._core.count(counted)
+        return tuple(
+            KeyGroup(r.group) for r in records if r not in lost and not r.is_done and r.missing
+        )
+
+    def _records(self, operator: str, effect: LoadGroups) -> list[Arriving]:
+        sources = dict(effect.sources)
+        found = []
+        for group in effect.groups:
+            record = self._arriving.find(operator, group)
+            if record is None:
+                continue
+            if group in sources or record.is_done:
+                found.append(record)
+            else:  # the protocol has given its source up
+                self._arriving.give_up(record)
+        return sorted(found, key=lambda record: record.group)
+
+    @contextmanager
+    def _locked(self, records: list[Arriving], counted: Counter[str]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for record in records:
+                self._arriving.note_waiting(record, 1)
+                stack.callback(self._arriving.note_waiting, record, -1)
+            # First wait for all: an import needs the locks.
+            waited = [self._arriving.wait_for_import(record) for record in records]
+            counted["waited"] += any(waited)
+            for record in records:
+                stack.enter_context(record.lock)
+            yield
+
+    # -- from sources --
+
+    def _bring(
+        self,
+        slot: OperatorSlot,
+        run: RunningTransaction,
+        records: list[Arriving],
+        base: int,
+        counted: Counter[str],
+    ) -> list[Arriving]:
+        """Ask the sources; the records for which only the store is left."""
+        lost: list[Arriving] = []
+        asked: dict[tuple[str, int], list[Arriving]] = {}
+        for record in records:
+            if record.is_dead or (record.state is not None and not self._fits(slot, record, base)):
+                lost.append(record)
+            elif not record.is_done:
+                asked.setdefault((record.source, record.version), []).append(record)
+        needed = self._needed(run, records) if asked else {}
+        for (source, version), some in asked.items():
+            requests = [self._request(record, base, needed) for record in some]
+            head = {
+                "operator": slot.name,
+                "definition": slot.definition_id,
+                "target": self._core.config.worker,
+                "address": self._core.address,
+                "version": version,
+                "times": asdict(run.times),
+                "groups": requests,
+            }
+            lost += self._fetch(slot, source, head, some, counted)
+        return lost
+
+    def _fits(self, slot: OperatorSlot, record: Arriving, base: int) -> bool:
+        """Whether what an import or an earlier transaction brought is as of the base."""
+        if not record.is_adopted:
+            if record.as_of != base:
+                return False
+            if not record.is_done:
+                self._arriving.adopt(slot, record)
+        return True
+
+    def _needed(self, run: RunningTransaction, records: list[Arriving]) -> dict[int, Int64s]:
+        """Hashes of the transaction's rows, by key group."""
+        by_part = [r.group for r in records if r.arrival in (Arrival.BIN, Arrival.KEY)]
+        if not by_part:
+            return {}
+        found: dict[int, list[Int64s]] = {}
+        for chunk in run.rows.chunks():
+            hashes = np.unique(chunk.rows.column(HASH).to_numpy())
+            groups = self._keyspace.group_of(hashes)
+            for group in by_part:
+                found.setdefault(group, []).append(hashes[groups == group])
+        return {group: np.concatenate(parts) for group, parts in found.items()}
+
+    def _request(self, record: Arriving, base: int, needed: dict[int, Int64s]) -> Message:
+        hashes = needed.get(record.group, NO_HASHES)
+        bin_of = self._keyspace.bin_of(hashes)
+        missing = np.zeros(self._keyspace.bins, bool)
+        missing[list(record.missing)] = True
+        request: dict[str, Any] = {
+            "group": record.group,
+            "as_of": base if record.state is None else record.as_of,
+            "have": self._arriving.have(record),
+            "session": record.session,
+            "missing": sorted(record.missing),
+            "need": "all",
+            "bins": sorted(record.missing),
+        }
+        if record.arrival is Arrival.BIN:
+            request["need"] = "bins"
+            request["bins"] = np.unique(bin_of[missing[bin_of]]).tolist()
+        elif record.arrival is Arrival.KEY:
+            request["need"] = "keys"
+            wanted = np.setdiff1d(hashes[missing[bin_of]], record.fetched)
+            request["hashes"] = pack_hashes(wanted)
+            request["asked"] = len(wanted)
+        return request
+
+    def _fetch(
+        self,
+        slot: OperatorSlot,
+        source: str,
+        head: Message,
+        records: list[Arriving],
+        counted: Counter[str],
+    ) -> list[Arriving]:
+        left = {record.group: record for record in records}
+        requests = {request["group"]: request for request in head["groups"]}
+        try:
+            items = self._peers.get(source).stream("fetch", head, FETCH_SECONDS_MAX)
+            for received in receive(items):
+                if received.is_gone:
+                    continue
+                record = left.pop(received.group)
+                self._arrived(slot, record, requests[received.group], received, counted)
+        except AnabranchError as error:
+            _log.info("Key groups %s come from the store: %s", sorted(left), error)
+        return list(left.values())
+
+    def _arrived(
+        self,
+        slot: OperatorSlot,
+        record: Arriving,
+        request: Message,
+        received: Received,
+        counted: Counter[str],
+    ) -> None:
+        counted.update(received.counted)
+        # A replica may be in the middle of a catch-up that began before the grant.
+        with slot.apply_lock if received.is_replica else nullcontext():
+            self._arriving.put_in(slot, record, received)
+        if request["need"] == "keys" and not received.is_replica:
+            from_rows = np.union1d(record.fetched, unpack_hashes(request["hashes"]))
+            record.fetched = from_rows
+            counted["on_demand_keys"] += request["asked"]
+            counted["due_pushed"] += len(received.due)
+        elif request["need"] == "bins" and not received.is_replica:
+            counted["on_demand_bins"] += len(received.bins)
+            counted["due_pushed"] += len(received.bins) - len(request["bins"])
+        else:
+            counted["on_demand_groups"] += 1
+        self._arriving.adopt(slot, record)
+        if not record.missing:
+            record.is_done = True
+            self._arriving.tell()
+
+    # -- from the store --
+
+    def _from_store(
+        self,
+        slot: OperatorSlot,
+        plain: Iterable[int],
+        lost: list[Arriving],
+        as_of: int | None,
+        counted: Counter[str],
+    ) -> None:
+        counted["from_store"] += len(lost)
+        whole = [*plain, *(record.group for record in lost if not record.is_adopted)]
+        if whole:
+            self._arriving.logs.drop(slot.name, tuple(whole))
+            slot.load(self._core.blobs, tuple(whole), as_of)
+            self._core.pass_point("loaded")
+        for record in lost:
+            if record.is_adopted:
+                self.complete_from_store(slot, record, as_of)
+            self._arriving.give_up(record)
+
+    def complete_from_store(self, slot: OperatorSlot, record: Arriving, as_of: int | None) -> None:
+        """Bins that never came: no transaction has touched them, so any later epoch has them."""
+        assert record.state is not None
+        if as_of is not None:
+            read = slot.read(self._core.blobs, (record.group,), as_of, sorted(record.missing))
+            sections = read[record.group].export()
+            record.state.install(without(sections, None, record.fetched, self._keyspace))
+        record.missing = set()
+
+
+def _number(epoch: int | None) -> int:
+    return NO_EPOCH if epoch is None else epoch

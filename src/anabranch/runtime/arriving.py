@@ -1,0 +1,265 @@
+"""Key groups on their way to this worker: what of each is here already, and who waits for it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.model.keyspace import Int64s
+from anabranch.protocol.worker import GroupsImported
+from anabranch.runtime.core import Place, WorkerCore
+from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.received import NO_HASHES, Received, joined, without
+from anabranch.state.contract import GroupState
+
+RECEIVE_SECONDS_MAX = 60.0
+"""How long a transaction waits for an import that is under way before it asks for itself."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """A copy of a key group that is not owned here."""
+
+    source: str
+    log: int
+    """The source's log of changes that continues it."""
+
+
+@dataclass(eq=False, slots=True)
+class Arriving:
+    """One key group of one operator that is owned here while a source has its state."""
+
+    operator: str
+    group: int
+    source: str
+    version: int
+    arrival: Arrival
+    session: str
+    replica: Replica | None
+    missing: set[int]
+    """Bins that are not here."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while something is brought here for a transaction, or put in place."""
+    state: GroupState | None = None
+    """What is here; private until a transaction needs it."""
+    as_of: int = NO_EPOCH
+    """Epoch of what the source has: it does not change after the flip."""
+    fetched: Int64s = field(default_factory=lambda: NO_HASHES)
+    """Keys of missing bins that came one by one."""
+    wear: list[int] = field(default_factory=lambda: [-1, 0])
+    is_adopted: bool = False
+    """Whether a transaction works on the state."""
+    is_done: bool = False
+    is_dead: bool = False
+    waiting: int = 0
+    """Transactions that need it now."""
+    importing: bool = False
+    """Whether an import is going to bring it."""
+    receiving: bool = False
+    """Whether it is coming in just now."""
+
+    @property
+    def place(self) -> Place:
+        """Operator and key group."""
+        return self.operator, self.group
+
+
+class ArrivingGroups:
+    """The table of them, and of replicas."""
+
+    def __init__(self, core: WorkerCore, logs: DeltaLogs) -> None:
+        self.core = core
+        self.logs = logs
+        self.keyspace = core.config.keyspace
+        self.replicas: dict[Place, Replica] = {}
+        """Guarded by `core.changed`, as is the table."""
+        self._arriving: dict[Place, Arriving] = {}
+        self._sessions = itertools.count(1)
+        self.progress = threading.Condition()
+        """Told whenever something has come, or is given up."""
+        core.on_drop.append(self.drop)
+
+    # -- the table --
+
+    def granted(self, groups: Iterable[int], version: int, source: str | None) -> None:
+        """New owner: note what must be asked of the source. Call it with `core.changed` taken."""
+        owners = self.core.machine.owners
+        for operator in self.core.slots:
+            for group in groups:
+                place = operator, group
+                known = self._arriving.get(place)
+                if known is not None and known.version == version:
+                    continue  # said twice
+                if owners.granted.get(KeyGroup(group)) != version:
+                    continue  # a newer message came before
+                self._give_up(place)
+                replica = self.replicas.pop(place, None)
+                if source is None or self.core.source_of(operator, group) != source:
+                    continue
+                if replica is not None and replica.source != source:
+                    replica = None
+                self._arriving[place] = Arriving(
+                    operator,
+                    group,
+                    source,
+                    version,
+                    owners.arrival[KeyGroup(group)],
+                    f"{self.core.config.incarnation}-{next(self._sessions)}",
+                    replica,
+                    set(range(self.keyspace.bins)),
+                )
+
+    def drop(self, operator: str, groups: tuple[int, ...] | None) -> None:
+        """The state of key groups (None: all) is gone."""
+        with self.core.changed:
+            for table in (self._arriving, self.replicas):
+                for place in list(table):
+                    if place[0] == operator and (groups is None or place[1] in groups):
+                        self._give_up(place)
+                        self.replicas.pop(place, None)
+
+    def released(self, groups: Iterable[int]) -> None:
+        """They belong to others now."""
+        with self.core.changed:
+            for operator in self.core.slots:
+                for group in groups:
+                    if not self.core.is_owner(group):
+                        self._give_up((operator, group))
+
+    def applied(self, operator: str, groups: Iterable[int]) -> None:
+        """A transaction runs on them: what has arrived is no news any more."""
+        if not self._arriving:
+            return
+        with self.core.changed:
+            for group in groups:
+                record = self._arriving.get((operator, group))
+                if record is not None and record.is_done:
+                    del self._arriving[operator, group]
+
+    def find(self, operator: str, group: int) -> Arriving | None:
+        """The record of a key group."""
+        with self.core.changed:
+            return self._arriving.get((operator, group))
+
+    def of_groups(self, groups: Iterable[int]) -> list[Arriving]:
+        """What is still on its way, over all operators."""
+        wanted = set(groups)
+        with self.core.changed:
+            records = list(self._arriving.values())
+        return [r for r in records if r.group in wanted and not r.is_done and not r.is_dead]
+
+    def sources(self) -> set[str]:
+        """Workers that are still needed."""
+        with self.core.changed:
+            return {r.source for r in self._arriving.values() if not r.is_done and not r.is_dead}
+
+    def give_up(self, record: Arriving) -> None:
+        """The source is of no use for it; the state comes from the store."""
+        with self.core.changed:
+            if self._arriving.get(record.place) is record:
+                self._give_up(record.place)
+            record.is_dead = True
+        self.tell()
+
+    def _give_up(self, place: Place) -> None:
+        record = self._arriving.pop(place, None)
+        if record is not None:
+            record.is_dead = True
+
+    def note_waiting(self, record: Arriving, more: int) -> None:
+        """A transaction needs it now, or no longer."""
+        with self.progress:
+            record.waiting += more
+
+    def tell(self) -> None:
+        """Something has come or was given up."""
+        with self.progress:
+            self.progress.notify_all()
+
+    def have(self, record: Arriving) -> list[int] | None:
+        """Log and epoch of the replica, if there is one that the source may bring up to date."""
+        if record.replica is None or record.state is not None:
+            return None
+        with self.core.changed:
+            held = self.core.held(record.operator, record.group)
+        if held is None or held.is_partial:
+            return None
+        return [record.replica.log, NO_EPOCH if held.as_of is None else held.as_of]
+
+    # -- arrivals, with the record's lock held --
+
+    def wait_for_import(self, record: Arriving) -> bool:
+        """Let an import bring it if one is about to; whether there was anything to wait for."""
+
+        def is_over() -> bool:
+            if record.is_done or record.is_dead:
+                return True
+            is_block = record.arrival is Arrival.BLOCK
+            return not (record.receiving or (is_block and record.importing))
+
+        with self.progress:
+            if is_over():
+                return False
+            timeout = None if record.arrival is Arrival.BLOCK else RECEIVE_SECONDS_MAX
+            self.progress.wait_for(is_over, timeout)
+            return True
+
+    def put_in(self, slot: OperatorSlot, record: Arriving, received: Received) -> None:
+        """Add what has come; nobody works on the state meanwhile."""
+        if received.is_replica:
+            state = slot.states[record.group]
+            received.replay(state)
+            record.state, record.missing = state, set()
+        else:
+            if record.state is None:
+                record.state = slot.engine.create_group()
+            self._add(record, record.state, received)
+        record.as_of, record.wear, record.replica = received.as_of, received.wear, None
+        if not record.missing:
+            record.fetched = NO_HASHES
+
+    def _add(self, record: Arriving, state: GroupState, received: Received) -> None:
+        wanted = {bin_: None for bin_ in received.bins if bin_ in record.missing}
+        if received.slices and wanted:
+            bins = None if len(wanted) == len(received.bins) else wanted
+            sections = joined(received.slices)
+            state.install(without(sections, bins, record.fetched, self.keyspace))
+            record.missing.difference_update(wanted)
+        if received.keys is not None:
+            state.install(without(received.keys, None, record.fetched, self.keyspace))
+            record.fetched = np.union1d(record.fetched, received.due)
+
+    def adopt(self, slot: OperatorSlot, record: Arriving) -> None:
+        """A transaction takes over what is here."""
+        assert record.state is not None
+        if record.is_adopted:
+            return
+        with self.core.changed:
+            slot.put(record.group, record.state, record.wear)
+            self.logs.drop(record.operator, (record.group,))
+            record.is_adopted = True
+
+    def settle(self, slot: OperatorSlot, record: Arriving) -> bool:
+        """All of it is here: tell the protocol, unless it has moved on."""
+        assert record.state is not None
+        core = self.core
+        with core.changed:
+            current = self._arriving.get(record.place) is record
+            if not current or core.source_of(*record.place) != record.source:
+                record.is_dead = True
+                return False
+            if not record.is_adopted:
+                slot.put(record.group, record.state, record.wear)
+                self.logs.drop(record.operator, (record.group,))
+            epoch = None if record.as_of == NO_EPOCH else Epoch(record.as_of)
+            core.dispatch(GroupsImported(record.operator, ((KeyGroup(record.group), epoch),)))
+            record.is_done = True
+        self.tell()
+        return True

@@ -1,0 +1,90 @@
+"""Rows that came to the old owner of a key group: passed on, the answer passed back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from anabranch.errors import AnabranchError, ServiceUnavailable
+from anabranch.protocol import worker as protocol
+from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.peers import Peers
+from anabranch.runtime.transaction import Forwarded, RunningTransaction, rows_of_groups
+from anabranch.transport.client import Exchange
+from anabranch.transport.spool import Spool
+from anabranch.transport.wire import Message
+
+SLICE_ROWS = 1 << 16
+
+
+class Forwarding:
+    """Performs ForwardRows, each in a thread of its own beside the local part."""
+
+    def __init__(self, core: WorkerCore, peers: Peers) -> None:
+        self._core = core
+        self._peers = peers
+
+    def start(
+        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
+    ) -> threading.Thread:
+        """Pass rows on and tell the protocol how it went."""
+
+        def work() -> None:
+            self._core.dispatch(self._outcome(run, header, effect))
+
+        thread = threading.Thread(target=work, name=f"anabranch-forward-{effect.tx}", daemon=True)
+        thread.start()
+        return thread
+
+    def _outcome(
+        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
+    ) -> protocol.Event:
+        try:
+            self._core.pass_point("forwarding")
+            answer = self._forward(run, header, effect)
+        except AnabranchError as error:
+            return protocol.ForwardFailed(effect.tx, effect.target, error)
+        except Exception as error:  # whatever it is, the lane waits for an answer
+            failure = ServiceUnavailable(f"Rows could not be passed on: {error!r}")
+            return protocol.ForwardFailed(effect.tx, effect.target, failure)
+        run.forwarded.append(answer)
+        return protocol.RowsForwarded(effect.tx, effect.target)
+
+    def _forward(
+        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
+    ) -> Forwarded:
+        peer = self._peers.get(effect.target)
+        exchange = peer.exchange({**header, "groups": list(effect.groups)})
+        try:
+            schema = pa.schema([])
+            for batch in self._rows(run, effect.groups):
+                schema = batch.schema
+                exchange.write(batch)
+                self._core.count({"forwarded_rows": batch.num_rows})
+            exchange.done_writing(schema)
+            return _answer(exchange, effect.groups)
+        finally:
+            exchange.close()
+
+    def _rows(self, run: RunningTransaction, groups: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        for chunk in run.rows.chunks():
+            wanted = tuple(group for group in groups if group in chunk.groups)
+            if wanted:
+                rows = rows_of_groups(chunk.rows, wanted, run.rows.keyspace)
+                yield from (b for b in rows.to_batches(SLICE_ROWS) if b.num_rows)
+
+
+def _answer(exchange: Exchange, groups: tuple[int, ...]) -> Forwarded:
+    report: Message | None = None
+    rows = Spool()
+    while (chunk := exchange.read()) is not None:
+        batch, message = chunk
+        report = message or report
+        if batch is not None and batch.num_rows:
+            rows.append(batch)
+    answered = {g for tx in report["transactions"] for g in tx["groups"]} if report else set()
+    if report is None or not answered.issuperset(groups):
+        raise ServiceUnavailable("A worker's answer for rows that were passed on is incomplete.")
+    return Forwarded(groups, report["transactions"], rows)

@@ -1,0 +1,225 @@
+"""The order `import`: bring in the background what is missing of key groups owned here."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+
+import numpy as np
+
+from anabranch.errors import AnabranchError
+from anabranch.migration.steps import Order
+from anabranch.runtime.arrivals import Arrivals
+from anabranch.runtime.arriving import Arriving, ArrivingGroups
+from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.pace import Pace
+from anabranch.runtime.peers import Peers
+from anabranch.runtime.received import Received, receive
+from anabranch.transport.wire import Message
+
+_log = logging.getLogger("anabranch.worker")
+
+BATCH_GROUPS = 8
+"""Key groups asked for at a time: the source exports one while the one before is put in place."""
+
+HEAT_SECONDS_MAX = 10.0
+
+Unit = tuple[Arriving, list[int] | None]
+"""A key group and some of its bins; None: all that are missing."""
+
+
+class Imports:
+    """Background arrivals; transactions overtake them."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        arriving: ArrivingGroups,
+        arrivals: Arrivals,
+        peers: Peers,
+        pace: Pace,
+    ) -> None:
+        self._core = core
+        self._arriving = arriving
+        self._arrivals = arrivals
+        self._peers = peers
+        self._pace = pace
+
+    def run(self, groups: list[int], order: Order, by_bin: bool) -> Counter[str]:
+        """Bring everything that is missing; afterwards sources are not needed for it."""
+        counted: Counter[str] = Counter()
+        records = self._arriving.of_groups(groups)
+        for record in records:
+            record.importing = True
+        try:
+            for units in self._ordered(records, order, by_bin):
+                self._bring(units, counted)
+        finally:
+            for record in records:
+                record.importing = False
+            self._arriving.tell()
+        counted["left"] += sum(not (r.is_done or r.is_dead) for r in records)
+        self._core.count(counted)
+        return counted
+
+    # -- order --
+
+    def _ordered(self, records: list[Arriving], order: Order, by_bin: bool) -> Iterator[list[Unit]]:
+        """Units to ask for together: of one source, version and operator."""
+        key = self._priority(records, order)
+        todo: list[Unit] = []
+        for record in records:
+            if by_bin and record.replica is None:
+                todo += [(record, [bin_]) for bin_ in sorted(record.missing)]
+            else:
+                todo.append((record, None))
+        todo.sort(key=lambda unit: (key(unit), unit[0].place, unit[1] or []))
+        size = 1 if by_bin or order is Order.WAITING else BATCH_GROUPS
+        while todo:
+            if order is Order.WAITING:  # anew each time: transactions come and go
+                todo.sort(key=lambda unit: (not unit[0].waiting, key(unit)))
+            first = _kind(todo[0])
+            chosen = [unit for unit in todo[:size] if _kind(unit) == first]
+            todo = [unit for unit in todo if unit not in chosen]
+            yield chosen
+
+    def _priority(self, records: list[Arriving], order: Order) -> Callable[[Unit], float]:
+        """Smaller is sooner."""
+        if order is Order.INDEX:
+            return lambda unit: 0.0
+        heat: dict[tuple[str, int], list[float]] = {}
+        size: dict[tuple[str, int], int] = {}
+        pairs = {(record.operator, record.source) for record in records}
+        for operator, source in pairs:
+            groups = [r.group for r in records if (r.operator, r.source) == (operator, source)]
+            try:
+                message = {"operator": operator, "groups": groups}
+                reply = self._peers.get(source).call("heat", message, HEAT_SECONDS_MAX)
+            except AnabranchError:
+                continue  # any order is right
+            for group in groups:
+                heat[operator, group] = reply["heat"][str(group)]
+                size[operator, group] = reply["bytes"].get(str(group), 0)
+
+        def priority(unit: Unit) -> float:
+            record, bins = unit
+            rows = heat.get(record.place, [])
+            hot = float(np.sum([rows[b] for b in bins] if bins and rows else rows))
+            if order is Order.WAITING:
+                hot /= 1 + size.get(record.place, 0)
+            return -hot
+
+        return priority
+
+    # -- transfer --
+
+    def _bring(self, units: list[Unit], counted: Counter[str]) -> None:
+        wanted = {
+            record.group: (record, bins)
+            for record, bins in units
+            if self._is_wanted(record) and (bins is None or record.missing.intersection(bins))
+        }
+        if not wanted:
+            return
+        some = next(iter(wanted.values()))[0]
+        slot = self._core.slots.get(some.operator)
+        if slot is None:
+            return
+        head = {
+            "operator": slot.name,
+            "definition": slot.definition_id,
+            "target": self._core.config.worker,
+            "address": self._core.address,
+            "version": some.version,
+            "times": None,
+            "groups": [self._request(record, bins) for record, bins in wanted.values()],
+        }
+        left = dict(wanted)
+        try:
+            items = self._peers.get(some.source).stream("fetch", head)
+            for received in receive(items, lambda g, size: self._piece(wanted[g][0], size)):
+                record, _ = left[received.group]
+                if not received.is_gone:
+                    del left[received.group]
+                    self._put(slot, record, received, counted)
+                    self._core.pass_point("imported")
+                self._no_longer_receiving(record)
+        except AnabranchError as error:
+            _log.info("Import from worker %s: %s", some.source, error)
+        for record, _ in left.values():
+            self._no_longer_receiving(record)
+            self._from_store(slot, record, counted)
+
+    def _is_wanted(self, record: Arriving) -> bool:
+        if record.is_done or record.is_dead:
+            return False
+        with self._core.changed:
+            return self._core.source_of(*record.place) == record.source
+
+    def _request(self, record: Arriving, bins: list[int] | None) -> Message:
+        missing = sorted(record.missing)
+        return {
+            "group": record.group,
+            "as_of": None if record.state is None else record.as_of,
+            "have": self._arriving.have(record),
+            "session": record.session,
+            "missing": missing,
+            "need": "all",
+            "bins": missing if bins is None else bins,
+        }
+
+    def _piece(self, record: Arriving, size: int) -> None:
+        if not record.receiving:
+            record.receiving = True
+        self._pace.take(size, lambda: record.waiting > 0 or record.is_dead)
+
+    def _no_longer_receiving(self, record: Arriving) -> None:
+        record.receiving = False
+        self._arriving.tell()
+
+    def _put(
+        self, slot: OperatorSlot, record: Arriving, received: Received, counted: Counter[str]
+    ) -> None:
+        with record.lock:
+            if not self._is_wanted(record):
+                return  # a transaction was faster
+            if record.state is not None and received.as_of != record.as_of:
+                return
+            # Transactions may work on what came before.
+            is_shared = record.is_adopted or received.is_replica
+            with slot.apply_lock if is_shared else nullcontext():
+                self._arriving.put_in(slot, record, received)
+            counted.update(received.counted)
+            counted["bins"] += len(received.bins)
+            if not record.missing and self._arriving.settle(slot, record):
+                counted["groups"] += 1
+
+    def _from_store(self, slot: OperatorSlot, record: Arriving, counted: Counter[str]) -> None:
+        """The source is gone: the last epoch known to exist, if it has what is missing."""
+        with record.lock:
+            if not self._is_wanted(record):
+                return
+            epoch = slot.committed
+            if epoch is None or (record.state is not None and epoch < record.as_of):
+                return  # the next transaction knows its base
+            try:
+                if record.is_adopted:
+                    with slot.apply_lock:
+                        self._arrivals.complete_from_store(slot, record, epoch)
+                else:
+                    read = slot.read(self._core.blobs, (record.group,), epoch)
+                    record.state, record.as_of = read[record.group], epoch
+                    record.wear, record.missing = [epoch, 0], set()
+            except AnabranchError as error:
+                _log.info("Key group %s is left to the next batch: %s", record.group, error)
+                return
+            if self._arriving.settle(slot, record):
+                counted["groups"] += 1
+                counted["from_store"] += 1
+
+
+def _kind(unit: Unit) -> tuple[str, str, int]:
+    return unit[0].operator, unit[0].source, unit[0].version
