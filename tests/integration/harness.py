@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,9 @@ def rows_of(keys: Iterable[int]) -> pa.RecordBatch:
     numbers = np.fromiter(keys, dtype=np.int64)
     hashes = numbers * np.int64(0x5851F42D4C957F2D)
     return pa.record_batch({HASH: pa.array(hashes), "k": pa.array(numbers)})
+
+
+AnyCluster = TypeVar("AnyCluster", bound="Cluster")
 
 
 class Cluster:
@@ -107,7 +110,7 @@ class Cluster:
         self.coordinator.stop()
         self.store.close()
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self: AnyCluster) -> AnyCluster:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,168 @@
+"""Real processes are rescaled, drained and rebalanced while batches run; kill -9 on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration.strategies import STRATEGIES
+from anabranch.runtime.crashes import MOVE_POINTS
+from tests.integration.streaming import MovingCluster, Stream
+
+WAIT = 60
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_out_in_drain_rebalance_and_double(tmp_path: Path, strategy: str) -> None:
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(3)
+        out = cluster.rescale(3, strategy=strategy)
+        assert out.wait(WAIT)
+        assert out.report().outcome == "done"
+        assert sorted(cluster.workers().values()) == [10, 11, 11]
+        stream.batches(2)
+        assert cluster.rescale(2, strategy=strategy).wait(WAIT)
+        assert cluster.workers() == {"w1": 16, "w2": 16}
+        stream.batches(2)
+        assert cluster.move([0, 1, 2, 3, 4, 5], to="w2", strategy=strategy).wait(WAIT)
+        assert cluster.rebalance(strategy=strategy).wait(WAIT)
+        assert max(cluster.workers().values()) <= 21
+        first = cluster.rescale(4, strategy=strategy)
+        second = cluster.rescale(3, strategy=strategy)
+        assert first.wait(WAIT)
+        assert second.wait(WAIT)
+        assert second.report().outcome == "done"
+        assert first.report().outcome != "done" or first.report().groups == 0
+        stream.batches(2)
+        assert cluster.drain("w1", strategy=strategy).wait(WAIT)
+        assert "w1" not in cluster.workers()
+        stream.batches(2)
+
+
+def test_requests_that_overlap(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path, workers=4) as cluster, Stream(cluster) as stream:
+        stream.batches(2)
+        moves = [cluster.rescale(n) for n in (1, 3, 2)]
+        assert all(move.wait(WAIT) for move in moves)
+        assert [move.report().outcome == "done" for move in moves][-1]
+        assert cluster.workers() == {"w1": 16, "w2": 16}
+        stream.batches(2)
+
+
+def test_cancel_and_retarget(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(2)
+        before = cluster.coordinator.moves.plan().owners
+        move = cluster.rescale(4, bytes_per_second=1000)  # slow enough to be caught half way
+        stream.batches(1)
+        back = move.cancel()
+        assert move.wait(WAIT)
+        assert back.wait(WAIT)
+        assert "cancelled" in move.report().outcome
+        assert cluster.coordinator.moves.plan().owners == before
+        assert cluster.workers() == {"w1": 16, "w2": 16}
+        move = cluster.rescale(4, bytes_per_second=1000)
+        other = move.retarget(3)
+        assert move.wait(WAIT)
+        assert other.wait(WAIT)
+        assert len(cluster.workers()) == 3
+        stream.batches(2)
+
+
+def test_dry_run_changes_nothing(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(3)
+        plan = cluster.rescale(4, dry_run=True)
+        assert len(plan.moves) == 16
+        assert plan.bytes > 0
+        assert plan.seconds > 0
+        assert "nothing was done" in str(plan)
+        assert cluster.workers() == {"w1": 16, "w2": 16}
+        assert cluster.coordinator.moves.plan().workers == ("w1", "w2")
+
+
+def test_an_idle_query_can_be_rescaled(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path) as cluster:
+        with Stream(cluster) as stream:
+            stream.batches(3)
+        for strategy in ("live", "megaphone", "stop-restart"):
+            assert cluster.rescale(3, strategy=strategy).wait(WAIT)
+            assert cluster.rescale(2, strategy=strategy).wait(WAIT)
+        keys = list(range(300))
+        assert cluster.run_batch(stream.epoch, keys) == stream.oracle.run_batch(keys)
+
+
+def test_bad_requests_are_refused_at_once(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path) as cluster:
+        for wrong in (
+            lambda: cluster.rescale(0),
+            lambda: cluster.rescale(33),
+            lambda: cluster.rescale(3, strategy="teleport"),
+            lambda: cluster.rescale(3, wave=0),
+            lambda: cluster.rescale(3, strategy="pause", wave=4),
+            lambda: cluster.rescale(3, strategy="megaphone", plan="none"),
+            lambda: cluster.rescale(3, assignment="chaos"),
+            lambda: cluster.rescale(3, bytes_per_second=-1),
+            lambda: cluster.rescale(3, latency_target=0),
+            lambda: cluster.move([99], to="w1"),
+            lambda: cluster.move([1], to="w9"),
+            lambda: cluster.drain("w9"),
+        ):
+            with pytest.raises(InvalidArgument):
+                wrong()
+        assert cluster.coordinator.moves.plan().workers == ("w1", "w2")
+
+
+def killed_on_the_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, victim: str, point: str
+) -> bool:
+    """Rescale out and in with one kill -9; whether the point was reached."""
+    monkeypatch.setenv("ANABRANCH_CRASH_AT", f"{victim}:{point}:1")
+    with MovingCluster(folder) as cluster, Stream(cluster) as stream:
+        stream.batches(3)
+        move = cluster.rescale(3, strategy=strategy)
+        assert move.wait(WAIT)
+        assert move.report().outcome == "done"
+        stream.batches(3)
+        status = cluster.coordinator.status()["workers"]
+        was_killed = bool(status[victim]["restarts"])
+        assert cluster.rescale(2, strategy=strategy).wait(WAIT)
+        stream.batches(3)
+    return was_killed
+
+
+QUICK = [
+    ("live", "w1", "copy-slice"),
+    ("live", "w3", "granted"),
+    ("live", "w1", "released"),
+    ("lazy", "w1", "fetch-served"),
+    ("meces", "w3", "fetched"),
+    ("drrs", "w3", "imported"),
+    ("pause", "w1", "released"),
+    ("megaphone", "w3", "granted"),
+    ("order-unaware", "w1", "fetch-served"),
+    ("replicate", "w3", "caught-up"),
+    ("rhino", "w3", "copied"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "victim", "point"), QUICK)
+def test_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, victim: str, point: str
+) -> None:
+    assert killed_on_the_way(tmp_path, monkeypatch, strategy, victim, point)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_killed_at_every_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    reached = 0
+    for victim in ("w1", "w3"):
+        for point in MOVE_POINTS:
+            folder = tmp_path / f"{victim}-{point}"
+            reached += killed_on_the_way(folder, monkeypatch, strategy, victim, point)
+    assert reached >= (1 if strategy == "stop-restart" else 4)
