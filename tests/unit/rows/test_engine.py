@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
@@ -210,10 +211,44 @@ def test_misuse(body: Callable[..., Any], message: str) -> None:
     ],
 )
 def test_misuse_in_init(init: Callable[..., Any], time_mode: str, message: str) -> None:
-    from pyspark.errors import PySparkRuntimeError
-
     with pytest.raises(PySparkRuntimeError, match=message):
         define(Scripted(lambda *_: None, init), KV, ["k"], KC, time_mode)
+
+
+class Changing(StatefulProcessor):
+    """Defines a variable and deletes it again; tells of what comes of using it."""
+
+    def __init__(self, again: bool = False) -> None:
+        self.again = again
+
+    def init(self, handle: Any) -> None:
+        self.kept = handle.getValueState("kept", "n long")
+        self.gone = handle.getValueState("gone", "n long")
+        self.names = handle.getListState("names", "s string")
+        handle.deleteIfExists("gone")
+        handle.deleteIfExists("names")
+        if self.again:
+            handle.getListState("gone", "s string")
+
+    def close(self) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        self.kept.update(((self.kept.get() or (0,))[0] + 1,))
+        with pytest.raises(PySparkRuntimeError) as caught:
+            self.gone.update((1,))
+        expected = "Error updating value state: Value state gone is not initialized."
+        assert str(caught.value) == expected
+        assert list(self.names.get()) == []
+        yield Row(k=key[0], c=self.kept.get()[0])
+
+
+def test_a_variable_deleted_after_its_definition_is_left_out_as_in_spark() -> None:
+    worker = service(Changing())
+    assert pairs(worker.batch([(1, 1)])) == {(1, 1)}
+    assert pairs(worker.batch([(1, 1)])) == {(1, 2)}
+    with pytest.raises(PySparkRuntimeError, match="already been defined"):
+        service(Changing(again=True))
 
 
 def test_initial_state_comes_first_also_for_keys_without_rows() -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import StructType
 
 from anabranch.processor.rows.cursor import Cursor
+from anabranch.processor.rows.deleted import DeletedState
 from anabranch.processor.rows.expiring import (
     ExpiringListState,
     ExpiringMapState,
@@ -80,8 +81,8 @@ class _Handle(StatefulProcessorHandle):
         return state
 
     def deleteIfExists(self, stateName: str) -> None:
+        """What `init` deletes has no state; its name stays taken if it was defined before."""
         self._check_phase("deleting state", "delete_if_exists", ("PRE_INIT", "CREATED"))
-        self._names.discard(stateName)
         self._delete(stateName)
 
     def _define(
@@ -223,6 +224,7 @@ class WorkerHandle(_Handle):
     def __init__(self, time_mode: str, cursor: Cursor, variables: Mapping[str, Variable]) -> None:
         super().__init__(time_mode, cursor)
         self._variables = dict(variables)
+        self._deleted: set[str] = set()
 
     def _make(
         self,
@@ -233,7 +235,10 @@ class WorkerHandle(_Handle):
         ttl_ms: int | None,
     ) -> Any:
         variable = self._variables.get(name)
-        if variable is None or variable.spec.kind != kind:
+        if variable is None:
+            # Deleted further on in `init`, or never defined in the driver: told when it is used.
+            return DeletedState(kind, name, self._deleted.__contains__)
+        if variable.spec.kind != kind:
             raise misuse(
                 f"initializing {kind} state", "STATE_STORE_UNSUPPORTED_VARIABLE", stateName=name
             )
@@ -242,9 +247,11 @@ class WorkerHandle(_Handle):
     def forget_names(self) -> None:
         """Before another `init`."""
         self._names.clear()
+        self._deleted.clear()
 
     def _delete(self, name: str) -> None:
-        """Nothing to do: the layout already leaves out what `init` deleted in the driver."""
+        """The layout already leaves out what `init` deleted in the driver."""
+        self._deleted.add(name)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         expiryTimestampMs = index(expiryTimestampMs)
