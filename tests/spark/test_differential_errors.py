@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from anabranch import StateService
-from tests.spark.differential import Feed, Watched, both, check_sides, wait_for
+from tests.spark.differential import Feed, Watched, both, check_sides, play, wait_for
 
 SHOWN = "name string, outcome string"
 ONCE = {"processingTime": "1 hour"}
@@ -89,6 +89,71 @@ class Sloppy(Telling):
             "timer of text": lambda: self._handle.registerTimer("x"),  # type: ignore[arg-type]
             "timer of a fraction": lambda: self._handle.deleteTimer(1.5),  # type: ignore[arg-type]
             **{name: (lambda name=name: self._keep(name)) for name in VALUES},  # type: ignore[misc]
+        }
+
+
+class Deleting(Telling):
+    """Uses state variables that it has deleted, after it has defined them."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._kept = handle.getValueState("kept", "n long")
+        self._value = handle.getValueState("value", "n long")
+        self._list = handle.getListState("list", "n long")
+        self._map = handle.getMapState("map", "s string", "n long")
+        for name in ("value", "list", "map"):
+            handle.deleteIfExists(name)
+
+    def attempts(self) -> dict[str, Callable[[], Any]]:
+        return {
+            "kept": self._kept.get,
+            "keep": lambda: self._kept.update((1,)),
+            "value.exists": self._value.exists,
+            "value.get": self._value.get,
+            "value.update": lambda: self._value.update((1,)),
+            "value.clear": self._value.clear,
+            "list.exists": self._list.exists,
+            "list.get": lambda: list(self._list.get()),
+            "list.put": lambda: self._list.put([(1,)]),
+            "list.append": lambda: self._list.appendValue((1,)),
+            "list.extend": lambda: self._list.appendList([(1,)]),
+            "list.clear": self._list.clear,
+            "map.exists": self._map.exists,
+            "map.get": lambda: self._map.getValue(("a",)),
+            "map.has": lambda: self._map.containsKey(("a",)),
+            "map.put": lambda: self._map.updateValue(("a",), (1,)),
+            "map.items": lambda: list(self._map.iterator()),
+            "map.keys": lambda: list(self._map.keys()),
+            "map.values": lambda: list(self._map.values()),
+            "map.remove": lambda: self._map.removeKey(("a",)),
+            "map.clear": self._map.clear,
+        }
+
+
+class SignedZeros(Telling):
+    """-0.0 and 0.0 in the keys of maps."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._plain = handle.getMapState("plain", "d double", "n long")
+        self._pair = handle.getMapState("pair", "d float, s string", "n long")
+        self._deep = handle.getMapState("deep", "d struct<d: double>", "n long")
+
+    def attempts(self) -> dict[str, Callable[[], Any]]:
+        plain, pair, deep = self._plain, self._pair, self._deep
+        return {
+            "0 before": lambda: sorted(map(repr, plain.iterator())),
+            "1 put": lambda: plain.updateValue((-0.0,), (1,)),
+            "2 keys": lambda: list(plain.keys()),
+            "3 get 0.0": lambda: plain.getValue((0.0,)),
+            "4 get -0.0": lambda: plain.getValue((-0.0,)),
+            "5 put 0.0": lambda: plain.updateValue((0.0,), (2,)),
+            "6 items": lambda: sorted(map(repr, plain.iterator())),
+            "7 remove 0.0": lambda: plain.removeKey((0.0,)),
+            "8 items": lambda: list(plain.iterator()),
+            "9 put": lambda: pair.updateValue((-0.0, "x"), (1,)),
+            "a keys": lambda: list(pair.keys()),
+            "b put": lambda: deep.updateValue((Row(d=-0.0),), (1,)),
+            "c keys": lambda: list(deep.keys()),
+            "d get": lambda: (deep.getValue((Row(d=0.0),)), deep.containsKey((Row(d=-0.0),))),
         }
 
 
@@ -186,6 +251,23 @@ def test_sloppy_processor(service: StateService, df: DataFrame, tmp_path: Path) 
     shown = check_sides(watched)[0]
     assert len(shown) == len(VALUES) + 6
     assert sum("TypeError" in row for row in shown) == 6
+
+
+@pytest.mark.parametrize("processor", [Deleting(), SignedZeros()], ids=["deleted", "zeros"])
+def test_corners_of_state(
+    spark: SparkSession, service: StateService, tmp_path: Path, processor: Telling
+) -> None:
+    feed = Feed(spark, tmp_path, "k string")
+    df = feed.stream()
+    name = type(processor).__name__
+    arguments = (processor, SHOWN, "Update", "None")
+    native = df.groupBy("k").transformWithState(*arguments)
+    ours = service.group_by(df, "k").transformWithState(*arguments, name=name, own_stage=True)
+    with Watched(both(native, ours), tmp_path / "check") as watched:
+        play(feed, [[{"k": "a"}]] * 2, watched)
+    shown = check_sides(watched)
+    assert [len(rows) for rows in shown.values()] == [len(watched.rows[0]) // 2] * 2
+    assert any("-0.0" in row or "not initialized" in row for row in shown[1])
 
 
 @pytest.mark.parametrize("api", ["rows", "frames"])

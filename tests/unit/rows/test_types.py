@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from anabranch.state.arrow_types import arrow_type
-from anabranch.state.rows.layout import KeyCodec, TupleCodec
+from anabranch.state.rows.layout import KeyCodec, TupleCodec, Variable, VariableSpec
 from tests.unit.rows.support import Service, define
 
 NOON = datetime.datetime(2020, 6, 1, 12, 0, 0, 123456)  # noqa: DTZ001 (naive, as in PySpark)
@@ -240,3 +240,21 @@ def test_as_key_state_and_output(data_type: T.DataType, value: Any) -> None:
         restored.states[group].install(sections)
     assert restored.content() == worker.content()
     assert restored.batch(table) == worker.batch(table)
+
+
+def test_zeros_with_a_sign_are_one_grouping_key_but_two_keys_of_a_map() -> None:
+    nested = T.StructType().add("d", T.DoubleType()).add("many", T.ArrayType(T.FloatType()))
+    schema = T.StructType().add("d", T.DoubleType()).add("nested", nested)
+    zero, negative = (0.0, Row(d=0.0, many=[0.0])), (-0.0, Row(d=-0.0, many=[-0.0]))
+    grouping = KeyCodec(schema, "")
+    assert grouping.canonical(zero) == grouping.canonical(negative)
+    spec = VariableSpec("m", "map", schema, schema)
+    user_key = Variable(spec, 0).user_key
+    assert user_key is not None
+    keys = [user_key.canonical(key) for key in (zero, negative, zero)]
+    assert len(set(keys)) == 2
+    stored = user_key.read(user_key.write(keys), len(keys))
+    assert stored == keys
+    assert [repr(tuple(user_key.items(key))) for key in stored] == list(
+        map(repr, (zero, negative, zero))
+    )

@@ -1,7 +1,8 @@
 """One codec per Spark type: between user values, hashable canonical keys and Arrow columns.
 
 external   what user code gets from state: Spark's `fromInternal` form (naive datetimes, Rows)
-canonical  a hashable stand-in with Spark's equality of keys: NaN equals NaN, -0.0 equals 0.0
+canonical  a hashable stand-in with Spark's equality of keys: NaN equals NaN, -0.0 equals 0.0 (but
+           not in the user keys of map states)
 raw        what `pa.array` takes without guessing (timestamps as microseconds)
 """
 
@@ -23,6 +24,7 @@ from anabranch.state.arrow_types import arrow_type
 MICROS = 1_000_000
 _WIDE = Context(prec=76)
 _NAN = "NaN"
+_NEGATIVE_ZERO = "-0.0"
 
 
 def length_mismatch(required: int, provided: int) -> PySparkRuntimeError:
@@ -217,6 +219,18 @@ class FloatCodec(Codec):
 
     def write(self, values: Sequence[Any]) -> Any:
         return pa.array(values, self.arrow_type, from_pandas=False)
+
+
+class SignedFloatCodec(FloatCodec):
+    """In a map state's key, which Spark compares by its bytes: -0.0 is not 0.0."""
+
+    def canonical(self, value: Any) -> Any:
+        if value == 0.0 and math.copysign(1.0, value) < 0:
+            return _NEGATIVE_ZERO
+        return super().canonical(value)
+
+    def external(self, canonical: Any) -> Any:
+        return -0.0 if canonical == _NEGATIVE_ZERO else super().external(canonical)
 
 
 class TimestampCodec(Codec):

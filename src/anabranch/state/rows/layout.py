@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import Row, StructType
 
 from anabranch.model.keyspace import HASH, OP, KeySpace
-from anabranch.state.rows.codec import length_mismatch
+from anabranch.state.rows.codec import FloatCodec, SignedFloatCodec, length_mismatch
 from anabranch.state.rows.nested import codec_of, make_row
 
 TIMERS = "$timers"
@@ -107,10 +107,12 @@ class KeyCodec:
     The canonical form of a one-column key is the column's; otherwise a tuple.
     """
 
-    def __init__(self, schema: StructType, prefix: str) -> None:
+    def __init__(
+        self, schema: StructType, prefix: str, floats: type[FloatCodec] = FloatCodec
+    ) -> None:
         self.schema = schema
         self.names = list(schema.names)
-        self.columns = [codec_of(field.dataType) for field in schema.fields]
+        self.columns = [codec_of(field.dataType, floats) for field in schema.fields]
         self._single = len(self.columns) == 1
         self.plain = all(codec.plain for codec in self.columns)
         self.fields = [
@@ -171,7 +173,9 @@ class Variable:
         self.slot = slot
         self.value = TupleCodec(spec.value_schema, "value.")
         self.user_key = (
-            KeyCodec(spec.user_key_schema, "user_key.") if spec.user_key_schema else None
+            KeyCodec(spec.user_key_schema, "user_key.", SignedFloatCodec)
+            if spec.user_key_schema
+            else None
         )
 
 

@@ -11,6 +11,8 @@ from pyspark.sql.types import Row
 from anabranch.state.rows import codec as scalar
 from anabranch.state.rows.codec import Codec, length_mismatch, mismatch, nullable
 
+Floats = type[scalar.FloatCodec]
+
 
 def make_row(names: list[str], values: Sequence[Any]) -> Row:
     """A Row with field names, without Row's keyword handling."""
@@ -24,10 +26,10 @@ class StructCodec(Codec):
 
     plain = False
 
-    def __init__(self, spark_type: T.StructType) -> None:
+    def __init__(self, spark_type: T.StructType, floats: Floats) -> None:
         super().__init__(spark_type)
         self._names = list(spark_type.names)
-        self._fields = [codec_of(field.dataType) for field in spark_type.fields]
+        self._fields = [codec_of(field.dataType, floats) for field in spark_type.fields]
 
     def normalise(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -87,9 +89,9 @@ class ArrayCodec(Codec):
 
     plain = False
 
-    def __init__(self, spark_type: T.ArrayType) -> None:
+    def __init__(self, spark_type: T.ArrayType, floats: Floats) -> None:
         super().__init__(spark_type)
-        self._element = codec_of(spark_type.elementType)
+        self._element = codec_of(spark_type.elementType, floats)
 
     def normalise(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -153,10 +155,10 @@ class UserTypeCodec(Codec):
 
     plain = False
 
-    def __init__(self, spark_type: T.UserDefinedType) -> None:
+    def __init__(self, spark_type: T.UserDefinedType, floats: Floats) -> None:
         super().__init__(spark_type)
         self._type = spark_type
-        self._stored = codec_of(spark_type.sqlType())
+        self._stored = codec_of(spark_type.sqlType(), floats)
 
     def normalise(self, value: Any) -> Any:
         return self._type.deserialize(self._stored.normalise(self._type.serialize(value)))
@@ -205,7 +207,6 @@ class NullCodec(Codec):
 _SCALARS: tuple[tuple[Any, type[Codec]], ...] = (
     (T.BooleanType, scalar.BooleanCodec),
     ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), scalar.IntegralCodec),
-    ((T.FloatType, T.DoubleType), scalar.FloatCodec),
     (T.StringType, scalar.StringCodec),
     ((T.CharType, T.VarcharType), scalar.StringCodec),
     (T.BinaryType, scalar.BinaryCodec),
@@ -218,18 +219,23 @@ _SCALARS: tuple[tuple[Any, type[Codec]], ...] = (
 )
 
 
-def codec_of(spark_type: T.DataType) -> Codec:
-    """The codec of a Spark type; raises PySpark's error for a type that Arrow cannot carry."""
+def codec_of(spark_type: T.DataType, floats: Floats = scalar.FloatCodec) -> Codec:
+    """The codec of a Spark type; raises PySpark's error for a type that Arrow cannot carry.
+
+    `floats` is the codec of float and double, also inside of other types.
+    """
     if isinstance(spark_type, T.UserDefinedType):
-        return UserTypeCodec(spark_type)
+        return UserTypeCodec(spark_type, floats)
     if isinstance(spark_type, T.StructType):
-        return StructCodec(spark_type)
+        return StructCodec(spark_type, floats)
     if isinstance(spark_type, T.ArrayType):
-        return ArrayCodec(spark_type)
+        return ArrayCodec(spark_type, floats)
     if isinstance(spark_type, T.MapType):
         return MapCodec(spark_type)
     if isinstance(spark_type, T.DecimalType):
         return scalar.DecimalCodec(spark_type)
+    if isinstance(spark_type, (T.FloatType, T.DoubleType)):
+        return floats(spark_type)
     time_type = getattr(T, "TimeType", None)
     if time_type is not None and isinstance(spark_type, time_type):
         return scalar.TimeCodec(spark_type)
