@@ -79,6 +79,7 @@ class NativeRuns:
             run.move = self._repartition(run, query, load, folder)
             end = run.move.end + self.timing.steady
             watch_until(query, load, end, self.say, "steady load afterwards")
+            query.drain()
         finally:
             query.collect()
             run.timeline = query.timeline(load)

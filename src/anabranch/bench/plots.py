@@ -50,7 +50,7 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
         axes.set_axis_off()
     for line in grid:
         line[0].set_ylabel("latency (s)")
-    figure.suptitle("Latency from the intended time; shaded: the reconfiguration")
+    figure.suptitle("Latency of rows by the time they were due; shaded: the move", fontsize=11)
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
@@ -63,7 +63,7 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
     axes.axvspan(run.move.start, run.move.end, color="tab:orange", alpha=0.25, linewidth=0)
     if control is not None and control.timeline is not None:
         _curve(axes, control, "0.6", CONTROL)
-    _curve(axes, run, "tab:blue", "slowest row of each batch")
+    _curve(axes, run, "tab:blue", run.label)
     axes.set_yscale("log")
     axes.set_xlim(max(0, run.move.start - MARGIN_SECONDS), run.move.end + MARGIN_SECONDS)
     name = "Spark: stop, repartition, restart" if run.label == NATIVE else run.label
@@ -71,21 +71,14 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
     peak = f", peak {latency.peak:.2f} s" if latency else ""
     absolute = f" ({run.keys:,} keys)" if run.part == "absolute" else ""
     axes.set_title(f"{name}{absolute}{peak}", fontsize=10)
-    axes.set_xlabel("seconds under load", fontsize=8)
+    axes.set_xlabel("due at (s since the load began)", fontsize=8)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.legend(fontsize=7, loc="upper left")
 
 
 def _curve(axes: Any, run: Run, colour: str, label: str) -> None:
-    """Up to the batch's commit the oldest row waits: a saw, drawn by its teeth."""
+    """A saw: of the rows of a batch, the first one waits longest."""
     assert run.timeline is not None
-    points = run.timeline.points()
-    axes.plot(
-        [p.done for p in points],
-        [p.slowest for p in points],
-        color=colour,
-        linewidth=1,
-        marker=".",
-        markersize=3,
-        label=label,
-    )
+    ends = [(p.done, waited) for p in run.timeline.points() for waited in (p.slowest, p.fastest)]
+    due, waited = [done - waited for done, waited in ends], [waited for _, waited in ends]
+    axes.plot(due, waited, color=colour, linewidth=1, label=label)

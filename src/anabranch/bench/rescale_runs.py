@@ -202,6 +202,7 @@ class ServiceRuns:
                 begin = run.move.end
             end = max(begin + self.timing.steady, seconds_min)
             watch_until(query, load, end, self.say, "steady load afterwards")
+            query.drain()
         finally:
             query.collect()
             run.timeline = query.timeline(load)

@@ -35,7 +35,9 @@ class Verdict:
         return asdict(self)
 
     def __str__(self) -> str:
-        word = {True: "PASS", False: "FAIL", None: "----"}[self.passed]
+        if self.passed is None:
+            return f"----  {self.name}: not measured (target: {self.target})"
+        word = "PASS" if self.passed else "FAIL"
         return f"{word}  {self.name}: {self.figures} (target: {self.target})"
 
 
@@ -237,8 +239,9 @@ def judge_steady(cost: SteadyCost | None, runs: Sequence[Run]) -> list[Verdict]:
         verdicts = [
             Verdict(name, target, figures, ratio <= STEADY_RATIO_MAX or low <= STEADY_RATIO_MAX)
         ]
-    quiet = [r.peers for r in runs if r.peers is not None and r.case.strategy != "rhino"]
-    rhino = [r.peers for r in runs if r.peers is not None and r.case.strategy == "rhino"]
+    seen = {id(r.timeline): r for r in runs if r.peers is not None}.values()
+    quiet = [r.peers or 0 for r in seen if r.case.strategy != "rhino"]
+    rhino = [r.peers or 0 for r in seen if r.case.strategy == "rhino"]
     figures = f"{max(quiet, default=0)} connections between workers in {len(quiet)} runs"
     if rhino:
         figures += f" (rhino: {max(rhino)})"
