@@ -43,6 +43,18 @@ def owner_error(machine: WorkerMachine, event: TransactionOpened) -> AnabranchEr
     return None
 
 
+def outputs_error(machine: WorkerMachine, tx: Tx) -> AnabranchError | None:
+    """Why a transaction that waited for others cannot be answered: its own outputs are gone."""
+    held = machine.held[tx.opened.operator]
+    for group in tx.opened.groups:
+        is_here = group in held and held[group].outputs_of == tx.opened.epoch
+        if group not in tx.forwarded and not is_here:
+            return ServiceUnavailable(
+                f"Key group {group} has moved on while others worked; the lane asks again."
+            )
+    return None
+
+
 def superseded(machine: WorkerMachine, event: TransactionOpened) -> list[Tx]:
     """Older attempts of the same lane that still receive rows: the newer one replaces them."""
     return [

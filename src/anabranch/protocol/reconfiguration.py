@@ -56,13 +56,17 @@ class Reconfiguration:
     reason: str = ""
     inherited: tuple[Move, ...] = ()
     """Moves of the one before whose state has not all arrived."""
+    copies: tuple[Move, ...] = ()
+    """Replicas that the one before has left for this one."""
     successor_keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
 
     # -- events --
 
-    def begin(self, inherited: tuple[Move, ...] = ()) -> list[Effect]:
+    def begin(
+        self, inherited: tuple[Move, ...] = (), copies: tuple[Move, ...] = ()
+    ) -> list[Effect]:
         """Start the workers that are needed, then the strategy."""
-        self.inherited = inherited
+        self.inherited, self.copies = inherited, copies
         return self.ground.start_workers(self.request.workers) + self.poll()
 
     def order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
@@ -136,6 +140,11 @@ class Reconfiguration:
             move for group, move in known.items() if self.phases.get(group) is MovePhase.FLIPPED
         )
 
+    @property
+    def kept(self) -> tuple[Move, ...]:
+        """Moves whose replicas are left for the successor."""
+        return tuple(m for m in self._copies() if (m.group, m.target) in self.successor_keeps)
+
     # -- start and end --
 
     def _start(self) -> list[Effect]:
@@ -204,19 +213,30 @@ class Reconfiguration:
         # At its own end nothing needs a source any more: what did not arrive is in the store.
         done = (MovePhase.SETTLED,) if self.reason else (MovePhase.SETTLED, MovePhase.FLIPPED)
         settled = [m for m in self.moves if self.phases[m.group] in done]
-        copies = [
-            m
-            for m in self.moves
-            if self.phases[m.group] in (MovePhase.PLANNED, MovePhase.COPIED)
-            and (m.group, m.target) not in self.successor_keeps
-        ]
+        copies = [m for m in self._copies() if (m.group, m.target) not in self.successor_keeps]
         effects: list[Effect] = []
-        for moves, at_source in ((settled, True), (copies, False)):
+        for moves, at_target in ((settled, False), (copies, True)):
             for (source, target), some in by_pair(moves).items():
-                worker, peer = (source, target) if at_source else (target, source)
-                order = WorkerOrder(OrderKind.CLEAN, tuple(m.group for m in some), peer)
-                effects.extend(self._send(None, worker, order))
+                groups = tuple(m.group for m in some)
+                effects.extend(self._clean(None, source, target, groups))
+                if at_target:
+                    effects.extend(self._clean(None, target, source, groups))
         return effects
+
+    def _copies(self) -> list[Move]:
+        """Moves that did not come to pass: there may be replicas, and deltas for them."""
+        planned = (MovePhase.PLANNED, MovePhase.COPIED)
+        own = [m for m in self.moves if self.phases[m.group] in planned]
+        groups = {m.group for m in self.moves}
+        before = [m for m in self.copies if m.group not in groups or not self.is_started]
+        return own + before
+
+    def _clean(
+        self, task: Task | None, worker: WorkerId, peer: WorkerId, groups: tuple[KeyGroup, ...]
+    ) -> list[Effect]:
+        # Its version tells it from copies that were ordered later.
+        order = WorkerOrder(OrderKind.CLEAN, groups, peer, self.ground.next_version())
+        return self._send(task, worker, order)
 
     # -- steps --
 
@@ -229,8 +249,7 @@ class Reconfiguration:
             case step.Clean():
                 for (source, target), some in by_pair(wanted.moves).items():
                     groups = tuple(m.group for m in some)
-                    order = WorkerOrder(OrderKind.CLEAN, groups, target)
-                    effects.extend(self._send(task, source, order))
+                    effects.extend(self._clean(task, source, target, groups))
             case step.Save() | step.Load():
                 kind = OrderKind.SAVE if isinstance(wanted, step.Save) else OrderKind.LOAD
                 for worker in dict.fromkeys(self.ground.routing.owners):
@@ -288,7 +307,7 @@ class Reconfiguration:
                 _SIMPLE[type(wanted)],
                 tuple(m.group for m in some),
                 source,
-                self.ground.routing.version,
+                self.ground.next_version(),
                 order=getattr(wanted, "order", step.Order.INDEX),
                 by_bin=getattr(wanted, "by_bin", False),
             )

@@ -29,6 +29,8 @@ class Reconfigurations:
     pending: ReconfigurationRequested | None = None
     unsettled: tuple[Move, ...] = ()
     """Moves of ended reconfigurations whose state has not all arrived."""
+    kept: tuple[Move, ...] = ()
+    """Moves whose replicas the next one will use."""
 
     def request(self, event: ReconfigurationRequested) -> list[Effect]:
         """Begin, as soon as the present one has given way."""
@@ -61,11 +63,11 @@ class Reconfigurations:
         effects: list[Effect] = []
         while self.current is None or self.current.is_ended:
             if self.current is not None:
-                self.unsettled = self.current.unsettled
+                self.unsettled, self.kept = self.current.unsettled, self.current.kept
                 self.current = None
             if self.pending is None:
                 break
             request, self.pending = self.pending, None
             self.current = Reconfiguration(request, self.ground, self.order_ids)
-            effects.extend(self.current.begin(self.unsettled))
+            effects.extend(self.current.begin(self.unsettled, self.kept))
         return effects

@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, ProtocolViolation, ServiceUnavailable
 from anabranch.model.ids import Epoch, KeyGroup
-from anabranch.protocol.admission import answers, is_blocked, open_error, owner_error, superseded
+from anabranch.protocol.admission import (
+    answers,
+    is_blocked,
+    open_error,
+    outputs_error,
+    owner_error,
+    superseded,
+)
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.ownership import Ownership
 from anabranch.protocol.transactions import BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
@@ -94,6 +101,8 @@ class WorkerMachine:
     owners: Ownership = field(default_factory=Ownership)
     held: dict[str, dict[KeyGroup, HeldGroup]] = field(default_factory=dict)
     transactions: dict[int, Tx] = field(default_factory=dict)
+    doomed: set[KeyGroup] = field(default_factory=set)
+    """Key groups that are dropped as soon as no transaction works on them."""
 
     @property
     def granted(self) -> dict[KeyGroup, int]:
@@ -183,7 +192,16 @@ class WorkerMachine:
             case GroupsDropped():
                 gone = tuple(g for g in event.groups if not self.owners.is_owner(g))
                 self.owners.forget(gone)
+                self.doomed.update(g for g in gone if any(self.is_busy(o, g) for o in self.held))
                 return self._drop(gone)
+
+    def _drop_doomed(self) -> list[Effect]:
+        """Drop what was still being worked on when the order came."""
+        if not self.doomed:
+            return []
+        ready = {g for g in self.doomed if not any(self.is_busy(o, g) for o in self.held)}
+        self.doomed -= ready
+        return self._drop(tuple(sorted(g for g in ready if not self.owners.is_owner(g))))
 
     def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
         effects: list[Effect] = []
@@ -354,7 +372,7 @@ class WorkerMachine:
         if isinstance(event, ForwardFailed):
             tx.error = tx.error or event.error
         if tx.phase is TxPhase.FORWARDING and not tx.awaited:
-            return self._end(tx, tx.error)
+            return self._end(tx, tx.error or outputs_error(self, tx))
         return []
 
     def _end_local(self, tx: Tx) -> list[Effect]:
@@ -362,7 +380,7 @@ class WorkerMachine:
         if not tx.awaited:
             return self._end(tx, tx.error)
         tx.phase = TxPhase.FORWARDING
-        return self._start_waiting()
+        return [*self._drop_doomed(), *self._start_waiting()]
 
     def _end(self, tx: Tx, error: AnabranchError | None = None) -> list[Effect]:
         del self.transactions[tx.opened.tx]
@@ -371,7 +389,7 @@ class WorkerMachine:
             if error is None
             else RefuseTransaction(tx.opened.tx, error)
         )
-        return [answer, *self._start_waiting()]
+        return [answer, *self._drop_doomed(), *self._start_waiting()]
 
     def _start_waiting(self) -> list[Effect]:
         effects: list[Effect] = []
