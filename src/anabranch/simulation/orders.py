@@ -96,14 +96,11 @@ class Job:
         self.process.when_idle(list(order.groups), self.end)
 
     def clean(self) -> None:
-        """Drop what is not needed any more, here and at the peer."""
+        """Drop what is not needed any more."""
+        for group in self.order.groups:
+            self.process.cleaned[group] = self.order.version
         self.process.source.forget(self.order.groups, self.peer)
         self.process.handle(protocol.GroupsDropped(self.order.groups))
-        self._ask(
-            "ends copies",
-            lambda process, call: process.source.end_copies(call, self.order.groups),
-            lambda reply: None,
-        )
         self.end()
 
     # -- whole workers --
@@ -148,11 +145,16 @@ class Job:
             self.end()
             return
         group = self.left[0]
-        if not self.process.takes_replica(group) or self.process.target.replica_of(group):
+        if not self._is_of_use(group) or self.process.target.replica_of(group):
             self.left.pop(0)
             self.copy()
             return
         self._slice(group, 0, 0, {})
+
+    def _is_of_use(self, group: KeyGroup) -> bool:
+        """Whether a copy is wanted: a later order to clean up may have come first."""
+        is_cleaned = self.process.cleaned.get(group, 0) > self.order.version
+        return not is_cleaned and self.process.takes_replica(group)
 
     def _slice(self, group: KeyGroup, number: int, session: int, state: Changes) -> None:
         def then(reply: tuple[int, Changes] | None) -> None:
@@ -167,7 +169,9 @@ class Job:
 
         self._ask(
             f"{group} slice {number}",
-            lambda process, call: process.source.slice(call, group, number, session),
+            lambda process, call: process.source.slice(
+                call, group, number, session, self.order.version
+            ),
             then,
         )
 
@@ -180,7 +184,7 @@ class Job:
 
     def _copied(self, group: KeyGroup, session: int, state: Changes, delta: Parcel | None) -> None:
         process = self.process
-        if delta is not None and process.takes_replica(group):
+        if delta is not None and self._is_of_use(group):
             process.target.forget([group])
             process.memory[group] = merge(merge({}, state), delta.entries)
             process.target.replicas[group] = Replica(self.peer, session)

@@ -74,14 +74,14 @@ class Source:
 
     # -- copies --
 
-    def slice(self, call: Call, group: KeyGroup, number: int, session: int) -> None:
+    def slice(self, call: Call, group: KeyGroup, number: int, session: int, version: int) -> None:
         """One slice of a copy; the first one starts to keep changes."""
-        self.process.when_idle([group], lambda: self._slice(call, group, number, session))
+        self.process.when_idle([group], lambda: self._slice(call, group, number, session, version))
 
-    def _slice(self, call: Call, group: KeyGroup, number: int, session: int) -> None:
+    def _slice(self, call: Call, group: KeyGroup, number: int, session: int, version: int) -> None:
         process, target = self.process, call.caller.worker
         held = process.machine.held.get(OPERATOR, {}).get(group)
-        if held is None or held.is_partial:
+        if held is None or held.is_partial or process.cleaned.get(group, 0) > version:
             call.answer(None)
             return
         if not number:
@@ -125,11 +125,6 @@ class Source:
         """As of which epoch key groups are here."""
         held = self.process.machine.held.get(OPERATOR, {})
         call.answer({g: held[g].as_of for g in groups if g in held})
-
-    def end_copies(self, call: Call, groups: tuple[KeyGroup, ...]) -> None:
-        """The target needs no deltas any more."""
-        self.forget(groups, call.caller.worker)
-        call.answer(True)
 
     def forget(self, groups: tuple[KeyGroup, ...], target: WorkerId | None) -> None:
         """Keep no changes for a target."""

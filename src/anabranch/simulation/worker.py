@@ -108,6 +108,7 @@ class WorkerProcess:
     __slots__ = (
         "cache",
         "calls",
+        "cleaned",
         "cluster",
         "coordinator",
         "exchanges",
@@ -144,6 +145,8 @@ class WorkerProcess:
         self.coordinator = cluster.coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
+        self.cleaned: dict[KeyGroup, int] = {}
+        """Version of the last order to clean up."""
         self.calls: dict[Call, None] = {}
         self.jobs: dict[Job, None] = {}
         self.waiters: list[tuple[list[KeyGroup], Callable[[], None]]] = []
