@@ -56,6 +56,8 @@ class Reconfiguration:
     reason: str = ""
     inherited: tuple[Move, ...] = ()
     """Moves of the one before whose state has not all arrived."""
+    settled: set[Move] = field(default_factory=set)
+    """Those of them whose state has arrived."""
     copies: tuple[Move, ...] = ()
     """Replicas that the one before has left for this one."""
     successor_keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
@@ -133,12 +135,10 @@ class Reconfiguration:
     @property
     def unsettled(self) -> tuple[Move, ...]:
         """Moves whose owner has changed but whose state has not all arrived."""
-        known = {m.group: m for m in (*self.inherited, *self.moves)}
         if not self.reason:
             return ()
-        return tuple(
-            move for group, move in known.items() if self.phases.get(group) is MovePhase.FLIPPED
-        )
+        own = [m for m in self.moves if self.phases[m.group] is MovePhase.FLIPPED]
+        return (*(m for m in self.inherited if m not in self.settled), *own)
 
     @property
     def kept(self) -> tuple[Move, ...]:
@@ -150,8 +150,7 @@ class Reconfiguration:
     def _start(self) -> list[Effect]:
         self.is_started = True
         self.moves = moves_between(self.ground.routing.owners, self.request.owners)
-        self.phases = {m.group: MovePhase.FLIPPED for m in self.inherited}
-        self.phases.update({m.group: MovePhase.PLANNED for m in self.moves})
+        self.phases = {m.group: MovePhase.PLANNED for m in self.moves}
         effects: list[Effect] = []
         if self.inherited:
             effects.extend(self._spawn(_settle(self.inherited), None))
@@ -212,7 +211,8 @@ class Reconfiguration:
         """Nobody waits for these: they only give memory back."""
         # At its own end nothing needs a source any more: what did not arrive is in the store.
         done = (MovePhase.SETTLED,) if self.reason else (MovePhase.SETTLED, MovePhase.FLIPPED)
-        settled = [m for m in self.moves if self.phases[m.group] in done]
+        settled = [m for m in self.inherited if m in self.settled or not self.reason]
+        settled += [m for m in self.moves if self.phases[m.group] in done]
         copies = [m for m in self._copies() if (m.group, m.target) not in self.successor_keeps]
         effects: list[Effect] = []
         for moves, at_target in ((settled, False), (copies, True)):
@@ -388,8 +388,12 @@ class Reconfiguration:
     def _note(self, task: Task, sent: SendOrder) -> None:
         order = sent.order
         phase = {OrderKind.COPY: MovePhase.COPIED, OrderKind.IMPORT: MovePhase.SETTLED}
-        if order.kind in phase:
-            self.phases.update(dict.fromkeys(order.groups, phase[order.kind]))
+        if order.kind in phase and order.peer is not None:
+            moved = {Move(group, order.peer, sent.worker) for group in order.groups}
+            own = [m.group for m in self.moves if m in moved]
+            self.phases.update(dict.fromkeys(own, phase[order.kind]))
+            if order.kind is OrderKind.IMPORT:
+                self.settled.update(moved.intersection(self.inherited))
         if order.kind is OrderKind.GRANT:
             granted = [m for m in task.current.moves if m.group in order.groups]
             task.acked.update(dict.fromkeys(granted, sent.incarnation))
