@@ -157,15 +157,15 @@ class Job:
         return not is_cleaned and self.process.takes_replica(group)
 
     def _slice(self, group: KeyGroup, number: int, session: int, state: Changes) -> None:
-        def then(reply: tuple[int, Changes] | None) -> None:
+        def then(reply: tuple[int, int | None, Changes] | None) -> None:
             if reply is None:
                 self._copied(group, 0, state, None)
                 return
-            state.update(reply[1])
+            state.update(reply[2])
             if number + 1 < BINS:
                 self._slice(group, number + 1, reply[0], state)
             else:
-                self._last_delta(group, reply[0], state)
+                self._last_delta(group, reply[0], reply[1], state)
 
         self._ask(
             f"{group} slice {number}",
@@ -175,10 +175,10 @@ class Job:
             then,
         )
 
-    def _last_delta(self, group: KeyGroup, session: int, state: Changes) -> None:
+    def _last_delta(self, group: KeyGroup, session: int, start: int | None, state: Changes) -> None:
         self._ask(
             f"{group} delta",
-            lambda process, call: process.source.delta(call, group, None),
+            lambda process, call: process.source.delta(call, group, (session, start)),
             lambda reply: self._copied(group, session, state, reply),
         )
 

@@ -93,20 +93,14 @@ class Source:
             call.answer(None)
             return
         state = process.memory[group]
-        call.answer((session, {k: v for k, v in state.items() if bin_of(k) == number}))
+        call.answer(
+            (session, journal.start, {k: v for k, v in state.items() if bin_of(k) == number})
+        )
 
-    def delta(self, call: Call, group: KeyGroup, replica: tuple[int, int | None] | None) -> None:
-        """What has changed since a replica's epoch; without one, since the copy began."""
-        self.process.when_idle([group], lambda: self._give_delta(call, group, replica))
-
-    def _give_delta(
-        self, call: Call, group: KeyGroup, replica: tuple[int, int | None] | None
-    ) -> None:
-        journal = self.journals.get(group, {}).get(call.caller.worker)
-        if replica is None and journal is not None:
-            replica = journal.session, journal.start
-        given = replica and self._delta(group, call.caller.worker, replica)
-        call.answer(given)
+    def delta(self, call: Call, group: KeyGroup, replica: tuple[int, int | None]) -> None:
+        """What has changed since a replica's epoch."""
+        target = call.caller.worker
+        self.process.when_idle([group], lambda: call.answer(self._delta(group, target, replica)))
 
     def _delta(
         self, group: KeyGroup, target: WorkerId, replica: tuple[int, int | None]
