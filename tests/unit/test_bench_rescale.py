@@ -301,6 +301,7 @@ class TestCases:
     def test_options(self) -> None:
         case = Case.parse("megaphone:plan=fluid,batch=4")
         assert (case.strategy, case.options) == ("megaphone", {"plan": "fluid", "batch": 4})
+        assert Case.parse("live:latency_target=0.5").options == {"latency_target": 0.5}
         assert Case.parse("control").strategy is None
         assert Case.parse("spark").strategy is None
 

@@ -77,7 +77,7 @@ class Settings:
     target: int = 3
     absolute_keys: int = 5_000_000
     absolute_rate: float = 20_000
-    steady_rounds: int = 30
+    steady_rounds: int = 60
 
     @classmethod
     def quick(cls) -> Settings:
@@ -114,6 +114,7 @@ class RescaleBench:
     settings: Settings
     say: Say
     on_run: Callable[[Run], None] = lambda run: None
+    on_task: Callable[[str], None] = lambda name: None
     runs: list[Run] = field(default_factory=list)
     move: MoveRate | None = None
     steady: SteadyCost | None = None
@@ -135,6 +136,7 @@ class RescaleBench:
             scale = (time.monotonic() - begun) / expected if expected > 60 else 1.0
             minutes = max(1, round(left * scale / 60))
             self._prefix = f"[{number}/{len(tasks)}, about {minutes} min left] {task.name}"
+            self.on_task(self._prefix)
             self._tell("")
             task.work()
             expected += task.seconds

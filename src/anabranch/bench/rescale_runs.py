@@ -56,8 +56,15 @@ class Case:
             key, equals, value = part.partition("=")
             if not equals:
                 raise InvalidArgument(f"'{text}': write options as {name}:name=value,name=value.")
-            options[key] = int(value) if value.isdigit() else value
+            options[key] = _number_or_text(value)
         return cls(text, name, options)
+
+
+def _number_or_text(value: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +195,10 @@ class ServiceRuns:
         self, run: Run, service: StateService, query: LoadedQuery, seconds_min: float
     ) -> None:
         warm_up(query, run.rate, self.say)
+        if run.case.strategy == "rhino":
+            self._make_replicas(service, query, run.rate)
         load = query.open(run.rate)
         try:
-            if run.case.strategy == "rhino":
-                service.standby(self.target)
             begin = self.timing.settle + self.timing.steady
             watch_until(query, load, begin, self.say, "steady load")
             workers = service.status()["workers"].values()

@@ -117,7 +117,7 @@ def run_rescale(args: argparse.Namespace) -> int:
             print(summary_line(run), flush=True)
             _write_rescale(args, bench, partial=True)
 
-        bench.on_run = on_run
+        bench.on_run, bench.on_task = on_run, _log_task
         try:
             bench.run(tuple(args.parts))
         except (AnabranchError, KeyboardInterrupt) as error:
@@ -150,7 +150,8 @@ def _rescale_settings(args: argparse.Namespace) -> Settings:
     for text in args.strategies or ():
         case = Case.parse(text)
         if case.strategy is not None:
-            check(case.strategy, case.options)
+            general = ("bytes_per_second", "latency_target", "assignment")
+            check(case.strategy, {k: v for k, v in case.options.items() if k not in general})
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -161,7 +162,8 @@ def _print_rescale(bench: RescaleBench) -> None:
     print()
     for name, rows in bench.capacity.items():
         print(f"capacity, {name}: {rows:,.0f} rows/s")
-    for text in [*bench.notes, *bench.verdicts()]:
+    verdicts = sorted(bench.verdicts(), key=lambda verdict: verdict.passed is None)
+    for text in [*bench.notes, *verdicts]:
         print(text, flush=True)
 
 
@@ -229,6 +231,12 @@ def _progress(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
+
+
+def _log_task(text: str) -> None:
+    """Where lines cannot be overwritten, one for each piece of work."""
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 def _clear_progress() -> None:
