@@ -217,7 +217,7 @@ class Reconfiguration:
         effects: list[Effect] = []
         for moves, at_target in ((settled, False), (copies, True)):
             for (source, target), some in by_pair(moves).items():
-                groups = tuple(m.group for m in some)
+                groups = tuple(dict.fromkeys(m.group for m in some))  # it may have moved twice
                 effects.extend(self._clean(None, source, target, groups))
                 if at_target:
                     effects.extend(self._clean(None, target, source, groups))

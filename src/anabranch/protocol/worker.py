@@ -329,7 +329,9 @@ class WorkerMachine:
     def _loaded(self, tx: Tx, partial: tuple[KeyGroup, ...]) -> list[Effect]:
         operator = tx.opened.operator
         for group in tx.loading:
-            is_partial = group in partial and group in self.owners.sources[operator]
+            # Without a source an import has brought the rest, unless it was released meanwhile.
+            is_here = self.owners.is_owner(group) and group not in self.owners.sources[operator]
+            is_partial = group in partial and not is_here
             self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
             if not is_partial:
                 self.owners.settled(operator, group)
@@ -378,7 +380,7 @@ class WorkerMachine:
     def _end_local(self, tx: Tx) -> list[Effect]:
         """Nothing is left to do here; perhaps others still work on rows that were forwarded."""
         if not tx.awaited:
-            return self._end(tx, tx.error)
+            return self._end(tx, tx.error or outputs_error(self, tx))
         tx.phase = TxPhase.FORWARDING
         return [*self._drop_doomed(), *self._start_waiting()]
 
