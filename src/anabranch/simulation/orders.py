@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
 
 SAVE_TICKS, WAIT_TICKS = 6, 3
+PACES = (1, 1, 8, 40)
+"""Most ticks before each key group of an import or a copy."""
 
 
 class Job:
     """One order at one process; ends once."""
 
-    __slots__ = ("counters", "is_over", "left", "order", "peer", "process", "sent")
+    __slots__ = ("counters", "is_over", "left", "order", "pace", "peer", "process", "sent")
 
     def __init__(self, process: WorkerProcess, sent: control.SendOrder) -> None:
         self.process = process
@@ -32,6 +34,7 @@ class Job:
         self.is_over = False
         self.left: list[KeyGroup] = list(sent.order.groups)
         self.counters: dict[str, int] = {}
+        self.pace = process.cluster.rng.choice(PACES)
 
     # -- begin and end --
 
@@ -82,6 +85,7 @@ class Job:
     def grant(self) -> None:
         """Own key groups."""
         order = self.order
+        self.process.target.not_imported.difference_update(order.groups)
         self.process.handle(
             protocol.GroupsGranted(
                 order.groups, order.version, order.peer, order.arrival, order.ready_first
@@ -240,6 +244,10 @@ class Job:
 
     # -- imports --
 
+    def start_import(self) -> None:
+        """Begin in its own time: transactions may come first."""
+        self._after(self.pace, self.bring)
+
     def bring(self) -> None:
         """Fetch what is missing, one key group after the other."""
         sources = self.process.machine.owners.sources.get(OPERATOR, {})
@@ -283,7 +291,7 @@ class Job:
         if self.process.target.import_group(group, parcel):
             self._count("groups_imported", int(parcel is not None))
             self.left.pop(0)
-            self.bring()
+            self._after(self.pace, self.bring)
         else:
             self._after(WAIT_TICKS, lambda: self._brought(group, parcel))
 
@@ -294,7 +302,7 @@ _WORK: dict[OrderKind, Callable[[Job], None]] = {
     OrderKind.CATCH_UP: Job.catch_up,
     OrderKind.GRANT: Job.grant,
     OrderKind.RELEASE: Job.release,
-    OrderKind.IMPORT: Job.bring,
+    OrderKind.IMPORT: Job.start_import,
     OrderKind.CLEAN: Job.clean,
     OrderKind.LAG: Job.lag,
     OrderKind.SAVE: Job.save,

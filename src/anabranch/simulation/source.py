@@ -44,7 +44,9 @@ class Source:
         for want in wants:
             release = protocol.GroupsReleased((want.group,), want.version, call.caller.worker)
             process.handle(release)
-        groups = [want.group for want in wants]
+        # Not for those that are owned here: their transactions may wait for the one who asks.
+        owners = process.machine.owners
+        groups = [want.group for want in wants if not owners.is_owner(want.group)]
         process.when_idle(groups, lambda: self._answer(call, wants))
 
     def _answer(self, call: Call, wants: list[Want]) -> None:

@@ -42,7 +42,7 @@ class Load:
 class Target:
     """What one process gets from others and from the store."""
 
-    __slots__ = ("blocked", "partial", "process", "replicas")
+    __slots__ = ("blocked", "not_imported", "partial", "process", "replicas")
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
@@ -50,6 +50,8 @@ class Target:
         self.replicas: dict[KeyGroup, Replica] = {}
         self.blocked: dict[KeyGroup, Load] = {}
         """Loads that wait for the import."""
+        self.not_imported: set[KeyGroup] = set()
+        """Key groups whose import has ended without success: nobody waits for it."""
 
     def forget(self, groups: Iterable[KeyGroup]) -> None:
         """The state of key groups was dropped or replaced."""
@@ -69,7 +71,7 @@ class Target:
         arrival = self.process.machine.owners.arrival
         by_source: dict[WorkerId, list[KeyGroup]] = {}
         for group, source in effect.sources:
-            if arrival[group] is Arrival.BLOCK:
+            if arrival[group] is Arrival.BLOCK and group not in self.not_imported:
                 self.blocked[group] = load
                 scheduler = self.process.cluster.scheduler
                 scheduler.after(BLOCK_TICKS, "", self._stop_waiting, group, source, load)
@@ -209,6 +211,7 @@ class Target:
         if any(group in tx.loading for tx in process.machine.transactions.values()):
             return False
         if parcel is None or group not in sources:
+            self.not_imported.add(group)
             return True
         partial = self.partial.get(group)
         if partial is not None and partial.origin != parcel.as_of:
