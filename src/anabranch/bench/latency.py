@@ -77,6 +77,7 @@ class Timeline:
         self.load = load
         found = {b.first_row: b for b in batches if b.end_row > load.first_row and b.rows}
         self.batches = [found[first] for first in sorted(found)]
+        self._known: dict[tuple[str, Window], Latency] = {}
 
     @property
     def end(self) -> float:
@@ -85,15 +86,15 @@ class Timeline:
 
     def before(self, window: Window) -> Latency:
         """Rows due after the window's start and committed before its end."""
-        return self._latency(self._select(due_from=window.start, done_until=window.end), window)
+        return self._latency("before", window, due_from=window.start, done_until=window.end)
 
     def during(self, window: Window) -> Latency:
         """Rows that were on their way at any time in the window."""
-        return self._latency(self._select(due_until=window.end, done_from=window.start), window)
+        return self._latency("during", window, due_until=window.end, done_from=window.start)
 
     def after(self, window: Window) -> Latency:
         """Rows due in the window."""
-        return self._latency(self._select(due_from=window.start, due_until=window.end), window)
+        return self._latency("after", window, due_from=window.start, due_until=window.end)
 
     def points(self) -> list[Point]:
         """All batches, for plots and machines."""
@@ -122,8 +123,13 @@ class Timeline:
             found.append(Point(done, slowest, fastest, last - first + 1))
         return found
 
-    def _latency(self, points: list[Point], window: Window) -> Latency:
-        """Statistics over rows; percentiles weigh every row alike."""
+    def _latency(self, name: str, window: Window, **bounds: float) -> Latency:
+        """Statistics over rows; percentiles weigh every row alike. Kept: they are asked for often."""
+        if (name, window) not in self._known:
+            self._known[name, window] = self._compute(self._select(**bounds), window)
+        return self._known[name, window]
+
+    def _compute(self, points: list[Point], window: Window) -> Latency:
         if not points:
             return NOTHING
         values = np.concatenate([np.linspace(p.slowest, p.fastest, p.rows) for p in points])

@@ -214,6 +214,15 @@ class ServiceRuns:
             query.collect()
             run.timeline = query.timeline(load)
 
+    def _make_replicas(self, service: StateService, query: LoadedQuery, rate: float) -> None:
+        """Rhino has its replicas before anything is measured."""
+        standby, start, rows = service.standby(self.target), time.time(), max(1000, int(rate))
+        while not standby.report().counters.get("replications"):
+            self.say("making replicas")
+            query.burst(rows, rows, lambda _: None)
+            if time.time() - start > MOVE_SECONDS_MAX:
+                raise AnabranchError("The replicas were not complete in time.")
+
     def _move(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Window:
         case, start = run.case, time.time()
         assert case.strategy is not None
