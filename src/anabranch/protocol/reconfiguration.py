@@ -95,6 +95,9 @@ class Reconfiguration:
         given_up = [w for w in self.request.workers if self.ground.is_given_up(w)]
         if given_up and not self.is_ending:
             return self.give_way(f"Worker {given_up[0]} could not be started.")
+        if given_up:
+            self._stop_restarting()
+            return self._end_if_idle()
         if not self.is_started:
             up = all(self.ground.incarnation_up(w) is not None for w in self.request.workers)
             return self._start() if up else []
@@ -128,7 +131,15 @@ class Reconfiguration:
                 self._close(task)
             elif isinstance(task.current, step.Flip) and not task.waiting:
                 effects.extend(self._revoke(task))  # it waits for a target that is not there
+        if any(self.ground.is_given_up(w) for w in self.request.workers):
+            self._stop_restarting()
         return effects + self._end_if_idle()
+
+    def _stop_restarting(self) -> None:
+        """A worker could not be started again: those that are up go on."""
+        for task in list(self.tasks):
+            if isinstance(task.current, step.Restart):
+                self._close(task)
 
     # -- observation --
 

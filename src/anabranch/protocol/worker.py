@@ -365,7 +365,7 @@ class WorkerMachine:
             for group in tx.loading:
                 self.held[operator].pop(group, None)
                 self.owners.settled(operator, group)
-            effects.append(DropOutputs(operator, tx.fresh))
+            effects += [DropGroups(operator, tx.loading), DropOutputs(operator, tx.fresh)]
         tx.error = tx.error or error
         return effects + self._end_local(tx)
 
