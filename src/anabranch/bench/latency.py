@@ -124,7 +124,7 @@ class Timeline:
         return found
 
     def _latency(self, name: str, window: Window, **bounds: float) -> Latency:
-        """Statistics over rows; percentiles weigh every row alike. Kept: they are asked for often."""
+        """Statistics over rows; percentiles weigh every row alike. Computed once."""
         if (name, window) not in self._known:
             self._known[name, window] = self._compute(self._select(**bounds), window)
         return self._known[name, window]
