@@ -374,12 +374,14 @@ class Reconfiguration:
     def _revoke(self, task: Task) -> list[Effect]:
         """Give up a change of owners: targets that have heard of it learn that nothing changed."""
         effects: list[Effect] = []
+        task.current = None  # nothing but the answers: a clean-up must not come before them
         for (source, target), some in by_pair(tuple(task.acked)).items():
             groups = tuple(m.group for m in some)
             version = self.ground.next_version()
             order = WorkerOrder(OrderKind.RELEASE, groups, source, version)
-            effects.extend(self._send(None, target, order))
-        self._close(task)
+            effects.extend(self._send(task, target, order))
+        if not task.waiting:
+            self._close(task)
         return effects
 
     # -- orders --
