@@ -75,19 +75,12 @@ def _any_process(cluster: Cluster) -> WorkerProcess | None:
 
 def crash_worker(cluster: Cluster) -> None:
     """A worker process dies; the coordinator notices later."""
-    process = _any_process(cluster)
-    if process is not None:
-        process.crash()
-        cluster.declare_down(process)
+    _crash(cluster, _any_process(cluster))
 
 
 def zombie_worker(cluster: Cluster) -> None:
     """The coordinator gives up a worker that still lives and goes on for a while."""
-    process = _any_process(cluster)
-    if process is not None:
-        cluster.declare_down(process)
-        delay = cluster.scheduler.delay(ZOMBIE_TICKS)
-        cluster.scheduler.after(delay, f"{process.name} ends", process.crash)
+    _crash(cluster, _any_process(cluster), is_zombie=True)
 
 
 def break_stream(cluster: Cluster) -> None:
@@ -187,9 +180,66 @@ def partition(cluster: Cluster) -> None:
     """Two endpoints cannot reach each other for a while."""
     rng, driver = cluster.rng, cluster.driver
     lane = f"L{int(rng.random() * driver.lanes)}"
-    worker = f"w{1 + int(rng.random() * cluster.worker_count)}"
+    worker = rng.choice(sorted(cluster.processes) or ["w1"])
     ends = rng.choice([("C", lane), ("C", worker), (lane, worker)])
     cluster.network.cut(ends, 1 + int(rng.random() * CUT_TICKS))
+
+
+def _moving(cluster: Cluster, at_source: bool) -> WorkerProcess | None:
+    """A process that gives key groups away, or gets them, in the reconfiguration that runs."""
+    current = cluster.coordinator.machine.moves.current
+    if current is None or not current.moves:
+        return _any_process(cluster)
+    move = cluster.rng.choice(current.moves)
+    process = cluster.processes.get(move.source if at_source else move.target)
+    return process if process is not None and process.is_alive else None
+
+
+def _crash(cluster: Cluster, process: WorkerProcess | None, is_zombie: bool = False) -> None:
+    if process is None:
+        return
+    cluster.declare_down(process)
+    if is_zombie:
+        delay = cluster.scheduler.delay(ZOMBIE_TICKS)
+        cluster.scheduler.after(delay, f"{process.name} ends", process.crash)
+    else:
+        process.crash()
+
+
+def crash_source(cluster: Cluster) -> None:
+    """A worker dies that gives key groups away."""
+    _crash(cluster, _moving(cluster, True))
+
+
+def crash_target(cluster: Cluster) -> None:
+    """A worker dies that gets key groups."""
+    _crash(cluster, _moving(cluster, False))
+
+
+def zombie_source(cluster: Cluster) -> None:
+    """The coordinator gives up a source that still lives."""
+    _crash(cluster, _moving(cluster, True), is_zombie=True)
+
+
+def zombie_target(cluster: Cluster) -> None:
+    """The coordinator gives up a target that still lives."""
+    _crash(cluster, _moving(cluster, False), is_zombie=True)
+
+
+def lose_target(cluster: Cluster) -> None:
+    """A target dies and cannot be started again for a while, or not at all."""
+    process = _moving(cluster, False)
+    if process is not None:
+        cluster.faults.failing_starts[process.worker] = 1 + int(cluster.rng.random() * 3)
+        _crash(cluster, process)
+
+
+def partition_peers(cluster: Cluster) -> None:
+    """Two workers cannot reach each other for a while."""
+    workers = sorted(cluster.processes)
+    if len(workers) > 1:
+        a, b = sorted(cluster.rng.sample(workers, 2))
+        cluster.network.cut((a, b), 1 + int(cluster.rng.random() * CUT_TICKS))
 
 
 FAULTS: dict[Callable[[Cluster], None], int] = {
@@ -212,3 +262,19 @@ FAULTS: dict[Callable[[Cluster], None], int] = {
     partition: 4,
 }
 """Every fault with its weight in the draw."""
+
+MOVE_FAULTS: dict[Callable[[Cluster], None], int] = {
+    crash_source: 4,
+    crash_target: 4,
+    zombie_source: 3,
+    zombie_target: 3,
+    lose_target: 1,
+    partition_peers: 3,
+    break_stream: 2,
+    kill_task: 2,
+    restart_query: 2,
+    fail_loads: 2,
+    fail_writes: 1,
+    crash_driver: 1,
+}
+"""Faults that strike soon after a reconfiguration has begun."""

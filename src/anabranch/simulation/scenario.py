@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from random import Random
 
 from anabranch.simulation.cluster import Cluster
-from anabranch.simulation.faults import FAULTS
+from anabranch.simulation.faults import FAULTS, MOVE_FAULTS
 
 STEPS_MAX = 20_000
-FAULTS_MAX = 6
+FAULTS_MAX = 4
+MOVE_TICKS = 70
 BATCH_TICKS = 50
 """About how long a batch takes; faults are spread over the whole run."""
 
 _NAMES: list[Callable[[Cluster], None]] = list(FAULTS)
 _WEIGHTS = list(FAULTS.values())
+_MOVE_NAMES: list[Callable[[Cluster], None]] = list(MOVE_FAULTS)
+_MOVE_WEIGHTS = list(MOVE_FAULTS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,14 @@ def _schedule_moves(cluster: Cluster, batches: int) -> None:
 
 
 def _begin_move(cluster: Cluster) -> None:
-    if not cluster.driver.is_refused:
-        cluster.moves.begin()
+    if cluster.driver.is_refused:
+        return
+    cluster.moves.begin()
+    rng, scheduler = cluster.rng, cluster.scheduler
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        fault = rng.choices(_MOVE_NAMES, _MOVE_WEIGHTS)[0]
+        delay = int(rng.random() * MOVE_TICKS)
+        scheduler.after(delay, f"FAULT {fault.__name__}", _strike, fault, cluster)
 
 
 def _schedule_faults(cluster: Cluster, batches: int) -> None:
