@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -149,3 +150,17 @@ class Uninstallable(Counting):
 
     def open(self, keyspace: KeySpace) -> CountingEngine:
         raise RuntimeError("not on this machine")
+
+
+class HangingEngine(CountingEngine):
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        if tx.epoch == 1:
+            time.sleep(1000)
+        return super().apply(tx, states)
+
+
+class Hanging(Counting):
+    """Never comes back from epoch 1."""
+
+    def open(self, keyspace: KeySpace) -> CountingEngine:
+        return HangingEngine(keyspace)

@@ -19,14 +19,20 @@ from tests.integration.harness import Cluster
 ROOT = Path(__file__).parents[2]
 
 DRIVER = """
-import sys, time
+import socket, sys, threading, time
 from pathlib import Path
+from tests.integration.counting import Hanging
 from tests.integration.harness import Cluster
 
-with Cluster(Path(sys.argv[1])) as cluster:
+with Cluster(Path(sys.argv[1]), definition=Hanging()) as cluster:
     cluster.run_batch(0, [1, 2, 3])
+    if sys.argv[2] == "hanging":
+        threading.Thread(target=cluster.run_batch, args=(1, [1]), daemon=True).start()
+        time.sleep(1)
     print(*cluster.coordinator.pids().values(), flush=True)
-    time.sleep(60)
+    # As a driver waits for its query: nothing but a signal in this thread ends it.
+    left, right = socket.socketpair()
+    left.recv(1)
 """
 
 
@@ -64,10 +70,11 @@ def test_stop_leaves_no_process_port_or_thread(tmp_path: Path) -> None:
     assert left == []
 
 
+@pytest.mark.parametrize("doing", ["waiting", "hanging"])
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_driver(tmp_path: Path, ending: signal.Signals) -> None:
+def test_workers_end_with_their_driver(tmp_path: Path, ending: signal.Signals, doing: str) -> None:
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(tmp_path)],
+        [sys.executable, "-c", DRIVER, str(tmp_path), doing],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -79,7 +86,10 @@ def test_workers_end_with_their_driver(tmp_path: Path, ending: signal.Signals) -
         pids = [int(pid) for pid in driver.stdout.readline().split()]
     assert len(pids) == 2
     os.killpg(driver.pid, ending)  # as a terminal does on Ctrl-C
-    driver.wait()
+    try:
+        driver.wait(20)
+    finally:
+        driver.kill()
     wait_until_gone(pids)
     with Cluster(tmp_path) as cluster:  # the location is free again
         assert cluster.run_batch(1, [1, 1]) == {1: 3}

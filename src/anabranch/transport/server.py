@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -63,18 +62,16 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(f"grpc://{host}:0", middleware={"token": TokenCheck(token)})
         self.address = f"{host}:{self.port}"
         self._handler = handler
-        self._thread = threading.Thread(
-            target=self.serve, name=f"anabranch-server-{self.port}", daemon=True
-        )
 
     def start(self) -> None:
-        """Serve in the background."""
-        self._thread.start()
+        """Nothing to do: Flight serves from construction on, on its own threads.
+
+        `serve` would take SIGINT and SIGTERM away from Python and end the server on Ctrl-C.
+        """
 
     def stop(self) -> None:
         """Stop listening and wait for the calls that run."""
         self.shutdown()
-        self._thread.join()
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Flight's entry for control calls."""
