@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -156,11 +156,6 @@ def next_manifest(
     known_snapshots = previous.snapshots if previous else ()
     known_changelogs = previous.changelogs if previous else ()
     newest = _newest_snapshots(known_snapshots, sorted(snapshots_taken, key=_order), epoch)
-    files = {ref.path: ref for ref in newest.values()}
-    by_path: dict[str, list[int]] = {path: [] for path in files}
-    for group, ref in newest.items():
-        by_path[ref.path].append(group)
-    snapshots = [files[path].only(groups) for path, groups in by_path.items()]
     return Manifest(
         operator=operator,
         query_id=query_id,
@@ -168,9 +163,20 @@ def next_manifest(
         keyspace=keyspace,
         description=description,
         changelogs=_still_needed((*known_changelogs, *added), newest),
-        snapshots=tuple(sorted(snapshots, key=_order)),
+        snapshots=_as_files(newest),
         committed_at=committed_at,
         extra=extra or {},
+    )
+
+
+def with_snapshots(manifest: Manifest, taken: Iterable[FileRef]) -> Manifest:
+    """The same state, with snapshots of its own epoch in the place of older files."""
+    epoch = manifest.epoch
+    newest = _newest_snapshots(manifest.snapshots, sorted(taken, key=_order), epoch)
+    return replace(
+        manifest,
+        snapshots=_as_files(newest),
+        changelogs=_still_needed(manifest.changelogs, newest),
     )
 
 
@@ -198,6 +204,16 @@ def _newest_snapshots(
             if group not in newest or newest[group].epoch < ref.epoch:
                 newest[group] = ref
     return newest
+
+
+def _as_files(newest: Mapping[int, FileRef]) -> tuple[FileRef, ...]:
+    """Each file once, with the groups that it counts for."""
+    files = {ref.path: ref for ref in newest.values()}
+    by_path: dict[str, list[int]] = {path: [] for path in files}
+    for group, ref in newest.items():
+        by_path[ref.path].append(group)
+    snapshots = (files[path].only(groups) for path, groups in by_path.items())
+    return tuple(sorted(snapshots, key=_order))
 
 
 def _still_needed(

@@ -101,7 +101,7 @@ class Coordinator:
             self._dispatch,
             self._pool,
             self._operators,
-            self._maintenance.keep,
+            self._maintenance.publish,
         )
         self._server = Server(host, self.token, self)
         self._server.start()

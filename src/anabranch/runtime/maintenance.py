@@ -8,7 +8,7 @@ import queue
 import threading
 from dataclasses import dataclass
 
-from anabranch.durability.manifest import FileRef
+from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError
 from anabranch.runtime.pool import WorkerPool
@@ -69,6 +69,17 @@ class Maintenance:
         with self._lock:
             known = self._snapshots.setdefault(operator, [])
             known.extend(FinishedSnapshot(ref) for ref in taken)
+
+    def publish(self, operator: str, snapshots: list[str]) -> None:
+        """Snapshots of the last epoch take the place of older files at once."""
+        taken = [FileRef.from_json(json.loads(text)) for text in snapshots]
+        with self._store_lock:
+            last = self._store.epochs(operator)[-1]
+            fitting = [ref for ref in taken if ref.epoch == last]
+            if fitting:
+                manifest = self._store.manifest(operator, last)
+                self._store.commit(with_snapshots(manifest, fitting))
+        self.keep(operator, snapshots)
 
     def stop(self) -> None:
         """Finish what runs and end the thread."""

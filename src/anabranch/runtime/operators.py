@@ -28,6 +28,9 @@ SNAPSHOT_GROWTH = 2
 
 SNAPSHOT_ROWS_MIN = 1000
 
+LOAD_MEMORY = 0.8
+"""How much of a key group's load each batch keeps of the one before."""
+
 HEAT_DECAY = 0.8
 """What a bin's rows count after each later transaction."""
 
@@ -53,6 +56,8 @@ class OperatorSlot:
     states: dict[int, GroupState] = field(default_factory=dict)
     outputs: dict[int, TransactionOutput] = field(default_factory=dict)
     wear: dict[int, Wear] = field(default_factory=dict)
+    load: dict[int, float] = field(default_factory=dict)
+    """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
     pins: Counter[int] = field(default_factory=Counter)
@@ -122,6 +127,11 @@ class OperatorSlot:
         """Whether a key group has changed since its last snapshot."""
         wear = self.wear.get(group)
         return wear is not None and wear.rows > 0 and group in self.states
+
+    def note_load(self, groups: tuple[int, ...], rows: tuple[int, ...]) -> None:
+        """Count rows for rebalancing."""
+        for group, count in zip(groups, rows, strict=True):
+            self.load[group] = LOAD_MEMORY * self.load.get(group, 0.0) + count
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""

@@ -62,14 +62,14 @@ class Reconfigurer:
         dispatch: Callable[[protocol.Event], None],
         pool: WorkerPool,
         operators: Mapping[str, Operator],
-        keep_snapshots: Callable[[str, list[str]], None],
+        publish: Callable[[str, list[str]], None],
     ) -> None:
         self._machine = machine
         self._lock = lock
         self._dispatch = dispatch
         self._pool = pool
         self._operators = operators
-        self._keep_snapshots = keep_snapshots
+        self._publish = publish
         self._numbers = itertools.count(1)
         self._moves: dict[int, tuple[Move, Wish, Plan]] = {}
         """Moves that have not ended, with the plan before each."""
@@ -212,13 +212,13 @@ class Reconfigurer:
             if peer is None or self._pool.address(effect.worker, effect.incarnation) is None:
                 raise AnabranchError(f"Worker {effect.worker} is gone.")
             reply = peer.call(kind.value, self._body(effect.order))
-        except AnabranchError as error:
+            if kind is OrderKind.SAVE:
+                for operator, snapshots in reply["snapshots"].items():
+                    self._publish(operator, snapshots)
+        except Exception as error:  # whatever it is, the move goes on another way
             _log.info("Order %s to %s failed: %s", kind.value, effect.worker, error)
             self._dispatch(protocol.OrderFailed(effect.number, str(error)))
             return
-        if kind is OrderKind.SAVE:
-            for operator, snapshots in reply["snapshots"].items():
-                self._keep_snapshots(operator, snapshots)
         self._dispatch(protocol.OrderDone(effect.number, reply.get("counters", {})))
 
     def _body(self, order: WorkerOrder) -> Message:

@@ -30,9 +30,12 @@ class Snapshots:
         slot.committed = max(epoch, -1 if slot.committed is None else slot.committed)
         return self._save(slot, epoch, slot.due_for_snapshot(epoch))[0]
 
-    def save(self, epochs: Mapping[str, int | None]) -> tuple[list[str], Counter[str]]:
-        """Save everything that has changed, as of the epochs given or of whatever is here."""
-        refs: list[str] = []
+    def save(self, epochs: Mapping[str, int | None]) -> tuple[dict[str, list[str]], Counter[str]]:
+        """Save everything that has changed, as of the epochs given or of whatever is here.
+
+        The files of each operator, and what was counted.
+        """
+        refs: dict[str, list[str]] = {}
         counted: Counter[str] = Counter()
         for slot in list(self._core.slots.values()):
             with self._core.changed:
@@ -43,7 +46,7 @@ class Snapshots:
                     continue
                 changed = [g for g, e in as_of.items() if e == epoch and slot.has_changed(g)]
                 saved, size = self._save(slot, epoch, changed)
-                refs += saved
+                refs.setdefault(slot.name, []).extend(saved)
                 counted.update(size)
         return refs, counted
 

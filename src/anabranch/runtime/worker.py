@@ -85,6 +85,8 @@ class Worker:
                 return {"snapshots": self._snapshots.after_commit(operator, epoch)}
             case "status":
                 return self._status()
+            case "groups":
+                return {"groups": self._groups()}
             case "as-of":
                 return self._exports.as_of(message)
             case "heat":
@@ -153,6 +155,18 @@ class Worker:
                 },
                 "moves": dict(core.counters),
             }
+
+    def _groups(self) -> Message:
+        """Bytes of state and recent rows of each key group that is owned here."""
+        core, found = self._core, dict[int, dict[str, int]]()
+        with core.changed:
+            for slot in core.slots.values():
+                for group, state in slot.states.items():
+                    if core.is_owner(group):
+                        entry = found.setdefault(group, {"bytes": 0, "rows": 0})
+                        entry["bytes"] += state.num_bytes
+                        entry["rows"] += round(slot.load.get(group, 0.0))
+        return {str(group): entry for group, entry in found.items()}
 
     # -- transactions --
 
@@ -312,6 +326,7 @@ class Worker:
             slot.note_changes(groups, changes)
             self._logs.note(slot.name, opened.epoch, groups, changes)
         slot.note_heat(run.rows.sample())
+        slot.note_load(groups, run.rows.rows_of(groups))
         output = TransactionOutput(groups, run.output, changelog, run.stats, run.load_ms)
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
