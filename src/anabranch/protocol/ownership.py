@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
-from anabranch.protocol.worker_messages import GroupsGranted, GroupsReleased
+from anabranch.protocol.worker_messages import GroupsDropped, GroupsGranted, GroupsReleased
 
 
 @dataclass(slots=True)
@@ -49,10 +49,17 @@ class Ownership:
             for sources in self.sources.values():
                 sources.pop(group, None)
 
-    def forget(self, groups: tuple[KeyGroup, ...]) -> None:
+    def forget(self, event: GroupsDropped) -> tuple[KeyGroup, ...]:
         """Rows for these key groups are not forwarded any more: nobody sends them here now."""
-        for group in groups:
+        gone = tuple(
+            group
+            for group in event.groups
+            if not self.is_owner(group)
+            and (event.version is None or self.version(group) <= event.version)
+        )
+        for group in gone:
             self.released.pop(group, None)
+        return gone
 
     def version(self, group: KeyGroup) -> int:
         """The newest version heard about a key group."""

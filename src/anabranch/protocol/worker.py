@@ -190,8 +190,7 @@ class WorkerMachine:
                 self.owners.release(event)
                 return []
             case GroupsDropped():
-                gone = tuple(g for g in event.groups if not self.owners.is_owner(g))
-                self.owners.forget(gone)
+                gone = self.owners.forget(event)
                 self.doomed.update(g for g in gone if any(self.is_busy(o, g) for o in self.held))
                 return self._drop(gone)
 

@@ -55,6 +55,8 @@ class GroupsDropped:
     """The coordinator needs frozen state and replicas of these key groups no longer."""
 
     groups: tuple[KeyGroup, ...]
+    version: int | None = None
+    """Key groups of which something newer is known are left alone; None: none is."""
 
 
 @dataclass(frozen=True, slots=True)
