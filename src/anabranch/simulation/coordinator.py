@@ -21,11 +21,12 @@ MANIFEST_TICKS, START_TICKS = 5, 8
 class CoordinatorProcess:
     """One life of the driver's coordinator."""
 
-    __slots__ = ("cluster", "is_alive", "machine", "stopped")
+    __slots__ = ("cluster", "has_given_up", "is_alive", "machine", "stopped")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.is_alive = True
+        self.has_given_up = False
         self.stopped: set[tuple[WorkerId, int]] = set()
         names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
         self.machine, effects = protocol.CoordinatorMachine.create(initial_routing(GROUPS, names))
@@ -127,6 +128,7 @@ class CoordinatorProcess:
         if cluster.faults.start_fails(effect.worker):
             reason = "simulated failure to start."
             self.handle(protocol.WorkerDown(effect.worker, effect.incarnation, reason))
+            self.has_given_up |= self.machine.fleet.is_given_up(effect.worker)
             return
         cluster.start_worker(effect.worker, effect.incarnation)
         up = protocol.WorkerUp(effect.worker, effect.incarnation)

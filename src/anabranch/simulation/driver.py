@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, EpochGap, IncompleteBatch, ServiceUnavailable
-from anabranch.protocol.coordinator import WorkerPhase
 from anabranch.simulation.checks import Failure
 from anabranch.simulation.lane import LaneTask
 from anabranch.simulation.oracle import Outputs
@@ -166,9 +165,7 @@ class SparkDriver:
         self.is_refused = True
 
     def _query_failed(self, error: AnabranchError) -> None:
-        workers = self.cluster.coordinator.machine.workers.values()
-        is_given_up = any(view.phase is WorkerPhase.FAILED for view in workers)
-        if isinstance(error, ServiceUnavailable) and not is_given_up:
+        if isinstance(error, ServiceUnavailable) and not self.cluster.coordinator.has_given_up:
             raise Failure(f"the query failed without a reason: {error}")
         self.cluster.crash_driver()  # the operator mends the cause and starts anew
 

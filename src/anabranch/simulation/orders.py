@@ -101,10 +101,11 @@ class Job:
 
     def clean(self) -> None:
         """Drop what is not needed any more."""
+        cleaned = self.process.cleaned
         for group in self.order.groups:
-            self.process.cleaned[group] = self.order.version
+            cleaned[group] = max(cleaned.get(group, 0), self.order.version)
         self.process.source.forget(self.order.groups, self.peer)
-        self.process.handle(protocol.GroupsDropped(self.order.groups))
+        self.process.handle(protocol.GroupsDropped(self.order.groups, self.order.version))
         self.end()
 
     # -- whole workers --
