@@ -28,11 +28,9 @@ from anabranch.processor.columnar.aggregates import (
 from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.contract import BatchTimes
-from tests.integration import counting
 from tests.unit.rows.support import define
 
-for _module in (counting, sys.modules[__name__]):
-    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MOMENT = pa.timestamp("us", "UTC")
 KEYS = 120
@@ -46,7 +44,14 @@ class Case:
 
     name: str
     definition: Any
-    rows: Callable[[int], pa.Table]
+    make_rows: Callable[[Any, int], pa.Table]
+    seed: int = 0
+
+    def rows(self, epoch: int) -> pa.Table:
+        """A part of the keys in each batch: others wait for timers, or for later batches."""
+        rng = np.random.default_rng(epoch + 1000 * self.seed)
+        keys = rng.integers(0, KEYS, ROWS) if epoch % 4 != 3 else np.empty(0, np.int64)
+        return self.make_rows(keys, epoch)
 
     def times(self, epoch: int) -> BatchTimes:
         """Each batch is a second; the watermark is two behind."""
@@ -59,19 +64,7 @@ def hashes_of(keys: Any) -> Any:
         return np.asarray(keys, np.int64) * np.int64(0x5851F42D4C957F2D)
 
 
-def keys_of(epoch: int) -> Any:
-    """A part of the keys in each batch: others wait for timers, or for later batches."""
-    rng = np.random.default_rng(epoch)
-    return rng.integers(0, KEYS, ROWS) if epoch % 4 != 3 else np.empty(0, np.int64)
-
-
-def counting_rows(epoch: int) -> pa.Table:
-    keys = keys_of(epoch)
-    return pa.table({HASH: pa.array(hashes_of(keys)), "k": pa.array(keys)})
-
-
-def window_rows(epoch: int) -> pa.Table:
-    keys = keys_of(epoch)
+def window_rows(keys: Any, epoch: int) -> pa.Table:
     starts = (epoch + np.arange(len(keys)) % 3) * SECOND
     return pa.table(
         {
@@ -94,7 +87,9 @@ def windows() -> ColumnarDefinition:
         ]
     )
     window = pa.struct([("start", MOMENT), ("end", MOMENT)])
-    output = pa.schema([("k", pa.int64()), ("window", window), ("n", pa.int64()), ("s", pa.int64())])
+    output = pa.schema(
+        [("k", pa.int64()), ("window", window), ("n", pa.int64()), ("s", pa.int64())]
+    )
     measures = [Measure("n", Count(), None), Measure("s", Sum(pa.int64(), True), "v")]
     processor = AggregateProcessor(measures, output, windowed=True, append=True, expiry=WINDOW_END)
     inputs = pa.schema([*key, ("v", pa.int64())])
@@ -138,8 +133,7 @@ class Everything(StatefulProcessor):
         yield Row(k=key[0], text=f"{expiredTimerInfo.getExpiryTimeInMs()} {values} {recent}")
 
 
-def everything_rows(epoch: int) -> pa.Table:
-    keys = keys_of(epoch)
+def everything_rows(keys: Any, epoch: int) -> pa.Table:
     return pa.table(
         {
             HASH: pa.array(hashes_of(keys)),
@@ -151,8 +145,6 @@ def everything_rows(epoch: int) -> pa.Table:
 
 def make_case(name: str) -> Case:
     """By name, for parametrised tests."""
-    if name == "counting":
-        return Case(name, counting.Counting(), counting_rows)
     if name == "windows":
         return Case(name, windows(), window_rows)
     definition = define(
@@ -161,4 +153,4 @@ def make_case(name: str) -> Case:
     return Case(name, definition, everything_rows)
 
 
-CASES = ("counting", "windows", "everything")
+CASES = ("windows", "everything")

@@ -1,6 +1,6 @@
 """Real worker processes and a real store, driven by hand: routing, orders and commits are a test's.
 
-Every batch is compared with a sequential run of the same operator.
+All operators run in every batch; outputs are compared with a sequential run of each.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,35 +21,33 @@ from pyspark import cloudpickle
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
-from anabranch.processor.contract import BatchTimes
+from anabranch.processor.contract import BatchTimes, RowChunk
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.launcher import LocalLauncher, LocalWorker
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.wire import encode
-from tests.integration.operators import Case
-from tests.unit.columnar.support import MemoryTransaction, RowChunk
+from tests.integration.operators import CASES, Case, make_case
+from tests.unit.columnar.support import MemoryTransaction
 
 KEYSPACE = KeySpace(8, 16)
 LANES = 2
-OPERATOR = "op"
 
 
 class Rig:
     """Workers w1, w2, ...; all key groups belong to w1 at first."""
 
-    def __init__(self, folder: Path, case: Case, workers: int = 2) -> None:
-        self.case = case
+    def __init__(self, folder: Path, workers: int = 2, cases: Sequence[str] = CASES) -> None:
         self.store = StateStore(str(folder)).open()
-        self.store.open_operator(OPERATOR, case.definition.description, KEYSPACE)
+        self.operators = [Operator(make_case(name)) for name in cases]
+        for operator in self.operators:
+            description = operator.case.definition.description
+            self.store.open_operator(operator.name, description, KEYSPACE)
         self.handles: dict[str, LocalWorker] = {}
         self.peers: dict[str, Peer] = {}
         self.routing: dict[int, str] = dict.fromkeys(range(KEYSPACE.groups), "w1")
         self.version = 1
         self.epoch = -1
-        self.manifest: Manifest | None = None
-        self.reports: list[dict[str, Any]] = []
         self._attempt = 0
-        self.oracle = Oracle(case)
         launcher = LocalLauncher()
         names = [f"w{n}" for n in range(1, workers + 1)]
         starts = [threading.Thread(target=self._start, args=(launcher, n, folder)) for n in names]
@@ -73,8 +71,10 @@ class Rig:
         )
         handle = launcher.start(config, lambda reason: None)
         peer = Peer(handle.address, "secret", f"Worker {name}")
-        head = {"operator": OPERATOR, "definition": 1, "python_path": [os.getcwd()]}
-        peer.send("install", encode(head) + b"\n" + cloudpickle.dumps(self.case.definition))
+        for operator in self.operators:
+            head = {"operator": operator.name, "definition": 1, "python_path": [os.getcwd()]}
+            pickled = cloudpickle.dumps(operator.case.definition)
+            peer.send("install", encode(head) + b"\n" + pickled)
         self.handles[name], self.peers[name] = handle, peer
 
     def __enter__(self) -> Rig:
@@ -127,13 +127,22 @@ class Rig:
 
     # -- batches --
 
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """Of the last run, over all operators."""
+        return [report for operator in self.operators for report in operator.reports]
+
     def batch(
         self, routing: Mapping[int, str] | None = None, shadow: Mapping[int, str] | None = None
     ) -> None:
-        """Run the next epoch and compare its outputs with the oracle's."""
+        """Run the next epoch and compare its outputs with the oracles'."""
         outputs = self.run(self.epoch + 1, routing, shadow)
-        assert outputs == self.oracle.run(self.epoch + 1)
+        assert outputs == self.expected(self.epoch + 1)
         self.commit()
+
+    def expected(self, epoch: int) -> dict[str, list[str]]:
+        """Outputs of the sequential runs; call it once for each epoch."""
+        return {operator.name: operator.oracle.run(epoch) for operator in self.operators}
 
     def run(
         self,
@@ -141,47 +150,38 @@ class Rig:
         routing: Mapping[int, str] | None = None,
         shadow: Mapping[int, str] | None = None,
         before_end: Callable[[], None] = lambda: None,
-    ) -> list[str]:
+    ) -> dict[str, list[str]]:
         """Send the rows of an epoch; `before_end` runs when all rows but no end mark are sent."""
-        self.reports, self._attempt = [], self._attempt + 1
-        rows = self.case.rows(epoch)
-        exchanges: list[Exchange] = []
-        for lane in range(LANES):
-            exchanges += self._send(epoch, lane, routing or self.routing, rows, {})
-            if shadow:
-                more = {"is_shadow": True}
-                exchanges += self._send(epoch, lane, shadow, rows, more)
+        self._attempt += 1
+        opened: dict[str, list[Exchange]] = {}
+        for operator in self.operators:
+            exchanges = opened[operator.name] = []
+            for lane in range(LANES):
+                exchanges += self._send(operator, epoch, lane, routing or self.routing, {})
+                if shadow:
+                    exchanges += self._send(operator, epoch, lane, shadow, {"is_shadow": True})
         before_end()
-        for exchange in exchanges:
-            exchange.done_writing(rows.schema)
-        outputs: list[str] = []
-        for exchange in exchanges:
-            while (chunk := exchange.read()) is not None:
-                batch, report = chunk
-                if report is not None:
-                    self.reports += report["transactions"]
-                if batch is not None:
-                    outputs += [repr(row) for row in batch.drop_columns([GROUP]).to_pylist()]
-            exchange.close()
-        answered = [group for report in self.reports for group in report["groups"]]
-        assert sorted(answered) == list(range(KEYSPACE.groups))
-        return sorted(outputs)
+        for operator in self.operators:
+            for exchange in opened[operator.name]:
+                exchange.done_writing(operator.case.rows(epoch).schema)
+        return {o.name: o.receive(opened[o.name]) for o in self.operators}
 
     def _send(
         self,
+        operator: Operator,
         epoch: int,
         lane: int,
         routing: Mapping[int, str],
-        rows: Any,
         more: dict[str, Any],
     ) -> list[Exchange]:
         exchanges = []
+        rows = operator.case.rows(epoch)
         for worker in sorted(set(routing.values())):
             groups = [g for g, w in routing.items() if w == worker and g % LANES == lane]
             if not groups:
                 continue
             header = {
-                "operator": OPERATOR,
+                "operator": operator.name,
                 "definition": 1,
                 "epoch": epoch,
                 "base": None if epoch == 0 else epoch - 1,
@@ -190,7 +190,7 @@ class Rig:
                 "attempt": self._attempt,
                 "groups": groups,
                 "version": self.version,
-                "times": asdict(self.case.times(epoch)),
+                "times": asdict(operator.case.times(epoch)),
                 "initial": [],
                 **more,
             }
@@ -205,36 +205,76 @@ class Rig:
     def commit(self) -> None:
         """The epoch that ran last exists now."""
         self.epoch += 1
+        for operator in self.operators:
+            self.store.commit(operator.next_manifest(self.epoch))
+
+    def check_state(self) -> None:
+        """What the owners hold is what the oracles hold."""
+        for operator in self.operators:
+            found: list[str] = []
+            for worker in set(self.routing.values()):
+                groups = [g for g, w in self.routing.items() if w == worker]
+                found += _state_of(self.peers[worker], operator.name, groups)
+            assert sorted(found) == operator.oracle.state()
+
+
+def _state_of(peer: Peer, operator: str, groups: list[int]) -> list[str]:
+    """Entries of key groups, as another worker would get them."""
+    found: list[str] = []
+    done = set()
+    body = {"operator": operator, "definition": 1, "groups": groups}
+    for head, tables in peer.stream("copy", body):
+        found += [repr(row) for table in tables.values() for row in table.to_pylist()]
+        if head["kind"] == "done":
+            done.add(head["group"])
+    assert done == set(groups)
+    return found
+
+
+class Operator:
+    """One operator: what its last run reported, and its oracle."""
+
+    def __init__(self, case: Case) -> None:
+        self.name = case.name
+        self.case = case
+        self.oracle = Oracle(case)
+        self.reports: list[dict[str, Any]] = []
+        self._manifest: Manifest | None = None
+
+    def receive(self, exchanges: list[Exchange]) -> list[str]:
+        """Outputs of all lanes, comparable."""
+        self.reports = []
+        outputs: list[str] = []
+        for exchange in exchanges:
+            while (chunk := exchange.read()) is not None:
+                batch, report = chunk
+                if report is not None:
+                    self.reports += report["transactions"]
+                if batch is not None:
+                    outputs += [repr(row) for row in batch.drop_columns([GROUP]).to_pylist()]
+            exchange.close()
+        answered = [group for report in self.reports for group in report["groups"]]
+        assert sorted(answered) == list(range(KEYSPACE.groups))
+        return sorted(outputs)
+
+    def next_manifest(self, epoch: int) -> Manifest:
+        """With the changelogs of the last run."""
         refs = [
             FileRef.from_json(json.loads(report["changelog"])).only(report["groups"])
             for report in self.reports
             if report["changelog"] is not None
         ]
-        self.manifest = next_manifest(
-            self.manifest,
-            self.epoch,
+        self._manifest = next_manifest(
+            self._manifest,
+            epoch,
             refs,
-            operator=OPERATOR,
+            operator=self.name,
             query_id=None,
             keyspace=KEYSPACE,
             description=self.case.definition.description,
             committed_at=int(time.time() * 1000),
         )
-        self.store.commit(self.manifest)
-
-    def check_state(self) -> None:
-        """What the owners hold is what the oracle holds."""
-        found = []
-        for worker in set(self.routing.values()):
-            groups = [g for g, w in self.routing.items() if w == worker]
-            body = {"operator": OPERATOR, "definition": 1, "groups": groups}
-            done = set()
-            for head, tables in self.peers[worker].stream("copy", body):
-                found += [repr(row) for t in tables.values() for row in t.to_pylist()]
-                if head["kind"] == "done":
-                    done.add(head["group"])
-            assert done == set(groups)
-        assert sorted(found) == self.oracle.state()
+        return self._manifest
 
 
 class Oracle:

@@ -1,0 +1,97 @@
+"""Parts of a key group: export by hashes, what is due, installs that an undo keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processor.contract import BatchTimes
+from anabranch.state.columnar.layout import SECTION
+from tests.unit.columnar.support import MemoryWorker
+from tests.unit.columnar.test_engine import session_rows, sessions, window_rows, windowed
+
+ROWS = [(sensor, window, sensor + window) for sensor in range(60) for window in (0, 1, 2)]
+
+
+def entries(table: Any) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def filled() -> MemoryWorker:
+    worker = windowed(append=True)
+    worker.run(window_rows(ROWS))
+    return worker
+
+
+def test_export_by_hashes() -> None:
+    for group, table in filled().tables.items():
+        whole = table.export()[SECTION]
+        known = whole.column(HASH).to_numpy()
+        wanted = np.append(known[::3][::-1], [group + 12345 * 8])  # unsorted, one not there
+        some = table.export(hashes=wanted)[SECTION]
+        expected = whole.filter(np.isin(known, wanted))
+        assert entries(some) == entries(expected)
+        bins = KeySpace(8, 4).bin_of(some.column(HASH).to_numpy())
+        assert (np.diff(bins) >= 0).all()
+        assert table.export(hashes=np.empty(0, np.int64))[SECTION].num_rows == 0
+
+
+def test_keys_with_one_hash_go_together() -> None:
+    worker = sessions(append=True)
+    rows = session_rows([(sensor, 0, sensor) for sensor in range(6)])
+    worker.run(rows.set_column(0, HASH, pa.array([8, 8, 8, 16, 16, 24])))
+    some = worker.tables[0].export(hashes=np.array([8, 24]))[SECTION]
+    assert sorted(some.column("sensor").to_pylist()) == [0, 1, 2, 5]
+
+
+def test_what_is_installed_while_a_transaction_runs_survives_its_undo() -> None:
+    source, target = filled(), windowed(append=True)
+    for group, table in source.tables.items():
+        target.tables[group].install(table.export([0, 1]))
+    before = target.dump()
+    here = {h for t in target.tables.values() for h in t.index.entries()[0].tolist()}
+    some = window_rows(ROWS)
+    target.run(some.filter(np.isin(some.column(HASH).to_numpy(), list(here))), 1000)
+    assert target.dump() != before
+    for group, table in source.tables.items():
+        target.tables[group].install(table.export([2, 3]))
+    for table in target.tables.values():
+        table.undo()
+    assert target.dump() == source.dump()
+    target.epoch = source.epoch
+    assert entries(target.run(window_rows(ROWS), 2000)) == entries(
+        source.run(window_rows(ROWS), 2000)
+    )
+    assert target.dump() == source.dump()
+
+
+@pytest.mark.parametrize("watermark_ms", [0, 999, 1000, 2500, 10**9])
+def test_due_windows(watermark_ms: int) -> None:
+    worker = filled()
+    before = worker.dump()
+    times = BatchTimes(0, watermark_ms, 0)
+    due = np.concatenate([worker.engine.due_hashes(t, times) for t in worker.tables.values()])
+    assert np.array_equal(
+        due, np.concatenate([worker.engine.due_hashes(t, times) for t in worker.tables.values()])
+    )
+    assert worker.dump() == before
+    closed = worker.run(window_rows([]), watermark_ms)
+    assert len(due) == closed.num_rows == worker.stats.rows_removed
+    left = {h for t in worker.tables.values() for h in t.index.entries()[0].tolist()}
+    assert left.isdisjoint(due.tolist())
+
+
+def test_due_sessions() -> None:
+    worker = sessions(append=True)
+    worker.run(session_rows([(1, 0, 1), (1, 25, 2), (2, 5, 3)]))
+    tables = worker.tables.values()
+
+    def due(watermark_ms: int) -> int:
+        times = BatchTimes(0, watermark_ms, 0)
+        return sum(len(worker.engine.due_hashes(table, times)) for table in tables)
+
+    assert [due(9999), due(10_000), due(15_000), due(10**6)] == [0, 1, 2, 2]
