@@ -56,7 +56,7 @@ class OperatorSlot:
     states: dict[int, GroupState] = field(default_factory=dict)
     outputs: dict[int, TransactionOutput] = field(default_factory=dict)
     wear: dict[int, Wear] = field(default_factory=dict)
-    load: dict[int, float] = field(default_factory=dict)
+    rows_lately: dict[int, float] = field(default_factory=dict)
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
@@ -131,7 +131,7 @@ class OperatorSlot:
     def note_load(self, groups: tuple[int, ...], rows: tuple[int, ...]) -> None:
         """Count rows for rebalancing."""
         for group, count in zip(groups, rows, strict=True):
-            self.load[group] = LOAD_MEMORY * self.load.get(group, 0.0) + count
+            self.rows_lately[group] = LOAD_MEMORY * self.rows_lately.get(group, 0.0) + count
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""

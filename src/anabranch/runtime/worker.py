@@ -165,7 +165,7 @@ class Worker:
                     if core.is_owner(group):
                         entry = found.setdefault(group, {"bytes": 0, "rows": 0})
                         entry["bytes"] += state.num_bytes
-                        entry["rows"] += round(slot.load.get(group, 0.0))
+                        entry["rows"] += round(slot.rows_lately.get(group, 0.0))
         return {str(group): entry for group, entry in found.items()}
 
     # -- transactions --
