@@ -45,13 +45,13 @@ class Case:
     name: str
     definition: Any
     make_rows: Callable[[Any, int], pa.Table]
-    seed: int = 0
+    repeat: int = 1
 
     def rows(self, epoch: int) -> pa.Table:
         """A part of the keys in each batch: others wait for timers, or for later batches."""
-        rng = np.random.default_rng(epoch + 1000 * self.seed)
+        rng = np.random.default_rng(epoch)
         keys = rng.integers(0, KEYS, ROWS) if epoch % 4 != 3 else np.empty(0, np.int64)
-        return self.make_rows(keys, epoch)
+        return self.make_rows(np.repeat(keys, self.repeat), epoch)
 
     def times(self, epoch: int) -> BatchTimes:
         """Each batch is a second; the watermark is two behind."""

@@ -34,7 +34,7 @@ def test_export_by_hashes_and_the_rest() -> None:
     service.batch([(k, v) for k in range(40) for v in (1, 2, k)])
     state = service.states[0]
     whole = state.export()
-    wanted = np.array(sorted(hashes(whole))[::3] + [12345], np.int64)
+    wanted = np.array([*sorted(hashes(whole))[::3], 12345], np.int64)
     some = state.export(hashes=wanted)
     assert hashes(some) == set(wanted.tolist()) - {12345}
     bins = service.keyspace.bin_of(some["last"].column(HASH).to_numpy())
