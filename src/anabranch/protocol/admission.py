@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from anabranch.errors import AnabranchError, EpochGap, ProtocolViolation, ServiceUnavailable
 from anabranch.model.ids import KeyGroup
 from anabranch.protocol.transactions import BUSY, HeldGroup, Tx, TxPhase
-from anabranch.protocol.worker_messages import TransactionOpened
+from anabranch.protocol.worker_messages import OperatorInstalled, TransactionOpened
 
 if TYPE_CHECKING:
     from anabranch.protocol.worker import WorkerMachine
@@ -85,3 +85,15 @@ def answers(held: HeldGroup, tx: Tx, group: KeyGroup) -> bool:
     """Whether cached outputs are those of this transaction: same epoch, as many rows."""
     rows = tx.rows.get(group)
     return held.outputs_of == tx.opened.epoch and (rows is None or rows == held.rows)
+
+
+def redefined(event: OperatorInstalled) -> AnabranchError:
+    """What the lanes of transactions hear that were made for the definition before."""
+    return ServiceUnavailable(f"Operator '{event.operator}' was defined anew; the lane asks again.")
+
+
+def replaced(event: TransactionOpened) -> AnabranchError:
+    """What an older attempt of the same lane hears."""
+    return ServiceUnavailable(
+        f"Attempt {event.attempt} of lane {event.lane} in batch {event.epoch} replaced this one."
+    )

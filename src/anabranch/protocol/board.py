@@ -45,6 +45,10 @@ class Board:
 
     def change_owners(self, moves: Iterable[Move]) -> list[Effect]:
         """Make a new version of the routing; lanes that waited for an owner before go on."""
+        self._route(moves)
+        return self.machine.retry_parked()
+
+    def _route(self, moves: Iterable[Move]) -> None:
         machine = self.machine
         owners = list(machine.routing.owners)
         for move in moves:
@@ -54,7 +58,6 @@ class Board:
             if view is not None and view.phase is WorkerPhase.STARTING:
                 view.lost[move.group] = move.target
         machine.routing = Routing(self.next_version(), tuple(owners))
-        return machine.retry_parked()
 
     def gate(self, groups: frozenset[int] | None) -> None:
         """Hold back batches that begin from now on."""
@@ -87,9 +90,10 @@ class Board:
         """Start workers that are not there yet."""
         return self.machine.fleet.start(workers)
 
-    def restart_workers(self, keep: Iterable[WorkerId]) -> list[Effect]:
-        """End all workers, start those that are kept."""
-        return self.machine.fleet.restart(keep)
+    def restart_workers(self, keep: Iterable[WorkerId], moves: Iterable[Move]) -> list[Effect]:
+        """End all workers, start those that are kept, with the routing after these moves."""
+        self._route(moves)
+        return self.machine.fleet.restart(keep) + self.machine.retry_parked()
 
     def stop_workers(self, keep: Iterable[WorkerId]) -> list[Effect]:
         """End workers that own nothing and shall not stay."""

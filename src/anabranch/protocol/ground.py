@@ -12,6 +12,19 @@ from anabranch.migration.plan import Move
 from anabranch.model.ids import WorkerId
 from anabranch.model.routing import Routing
 from anabranch.protocol.coordinator_messages import Effect
+from anabranch.protocol.orders import OrderKind
+
+SIMPLE = {
+    step.Connect: OrderKind.CONNECT,
+    step.Copy: OrderKind.COPY,
+    step.CatchUp: OrderKind.CATCH_UP,
+    step.Import: OrderKind.IMPORT,
+    step.Lag: OrderKind.LAG,
+}
+"""Steps that are one order to each target, for each of its sources."""
+
+ATOMIC = (step.Flip, step.Restart)
+"""Steps that are finished before a reconfiguration gives way to another."""
 
 
 class Ground(Protocol):
@@ -48,8 +61,8 @@ class Ground(Protocol):
     def start_workers(self, workers: Iterable[WorkerId]) -> list[Effect]:
         """Start workers that are not there yet."""
 
-    def restart_workers(self, keep: Iterable[WorkerId]) -> list[Effect]:
-        """End all workers, start those that are kept."""
+    def restart_workers(self, keep: Iterable[WorkerId], moves: Iterable[Move]) -> list[Effect]:
+        """End all workers, start those that are kept, with the routing after these moves."""
 
     def stop_workers(self, keep: Iterable[WorkerId]) -> list[Effect]:
         """End workers that own nothing and shall not stay."""
@@ -81,3 +94,9 @@ class Task:
     queue: list[step.Steps] = field(default_factory=list)
     """Parts of Together that have not begun."""
     running: int = 0
+
+
+def settle(moves: tuple[Move, ...]) -> step.Steps:
+    """Bring what earlier moves have left behind."""
+    yield step.Import(moves)
+    yield step.Clean(moves)

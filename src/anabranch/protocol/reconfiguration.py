@@ -22,20 +22,8 @@ from anabranch.protocol.coordinator_messages import (
     ReconfigurationRequested,
     SendOrder,
 )
-from anabranch.protocol.ground import Ground, MovePhase, Task
+from anabranch.protocol.ground import ATOMIC, SIMPLE, Ground, MovePhase, Task, settle
 from anabranch.protocol.orders import OrderKind, WorkerOrder
-
-_SIMPLE = {
-    step.Connect: OrderKind.CONNECT,
-    step.Copy: OrderKind.COPY,
-    step.CatchUp: OrderKind.CATCH_UP,
-    step.Import: OrderKind.IMPORT,
-    step.Lag: OrderKind.LAG,
-}
-"""Steps that are one order to each target, for each of its sources."""
-
-_ATOMIC = (step.Flip, step.Restart)
-"""Steps that are finished before a reconfiguration gives way to another."""
 
 
 @dataclass(slots=True)
@@ -127,7 +115,7 @@ class Reconfiguration:
         self.is_ending, self.reason, self.successor_keeps = True, reason, keeps
         effects: list[Effect] = []
         for task in list(self.tasks):
-            if not isinstance(task.current, _ATOMIC):
+            if not isinstance(task.current, ATOMIC):
                 self._close(task)
             elif isinstance(task.current, step.Flip) and not task.waiting:
                 effects.extend(self._revoke(task))  # it waits for a target that is not there
@@ -164,7 +152,7 @@ class Reconfiguration:
         self.phases = {m.group: MovePhase.PLANNED for m in self.moves}
         effects: list[Effect] = []
         if self.inherited:
-            effects.extend(self._spawn(_settle(self.inherited), None))
+            effects.extend(self._spawn(settle(self.inherited), None))
         if self.moves:
             steps = steps_of(self.request.strategy, self.moves, self.request.options)
             effects.extend(self._spawn(steps, None))
@@ -268,10 +256,9 @@ class Reconfiguration:
             case step.Flip():
                 return self._grant(task)
             case step.Restart():
-                effects = self.ground.change_owners(wanted.moves)
                 for move in wanted.moves:
                     self.phases[move.group] = MovePhase.SETTLED
-                return effects + self.ground.restart_workers(self.request.workers)
+                return self.ground.restart_workers(self.request.workers, wanted.moves)
             case step.Gate():
                 held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)
                 self.ground.gate(held)
@@ -315,7 +302,7 @@ class Reconfiguration:
         effects: list[Effect] = []
         for (source, target), some in by_pair(wanted.moves).items():
             order = WorkerOrder(
-                _SIMPLE[type(wanted)],
+                SIMPLE[type(wanted)],
                 tuple(m.group for m in some),
                 source,
                 self.ground.next_version(),
@@ -330,9 +317,8 @@ class Reconfiguration:
     def _grant(self, task: Task) -> list[Effect]:
         """First half: every target learns what it will own."""
         effects: list[Effect] = []
-        missing = [
-            m for m in task.current.moves if self._acked_by(task, m) is None
-        ]  # also those whose target died after it had answered
+        # Also those whose target died after it had answered.
+        missing = [m for m in task.current.moves if self._acked_by(task, m) is None]
         for (source, target), some in by_pair(missing).items():
             if self.ground.incarnation_up(target) is None:
                 continue  # asked again when it is up
@@ -413,8 +399,3 @@ class Reconfiguration:
 
     def _count(self, name: str, amount: int) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount
-
-
-def _settle(moves: tuple[Move, ...]) -> step.Steps:
-    yield step.Import(moves)
-    yield step.Clean(moves)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anabranch.errors import AnabranchError, ProtocolViolation, ServiceUnavailable
+from anabranch.errors import AnabranchError, ProtocolViolation
 from anabranch.model.ids import Epoch, KeyGroup
 from anabranch.protocol.admission import (
     answers,
@@ -24,6 +24,8 @@ from anabranch.protocol.admission import (
     open_error,
     outputs_error,
     owner_error,
+    redefined,
+    replaced,
     superseded,
 )
 from anabranch.protocol.exhaustive import unhandled
@@ -172,7 +174,7 @@ class WorkerMachine:
             raise ProtocolViolation(f"{event} while a transaction of the operator runs")
         # Rows that are on their way were made for the definition before.
         old = [t for t in self.transactions.values() if t.opened.operator == event.operator]
-        refusals = [effect for tx in old for effect in self._end(tx, _redefined(event))]
+        refusals = [effect for tx in old for effect in self._end(tx, redefined(event))]
         self.held[event.operator] = {}
         self.owners.sources[event.operator] = {}
         return [*refusals, DropOperator(event.operator)]
@@ -205,13 +207,8 @@ class WorkerMachine:
     def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
         effects: list[Effect] = []
         for operator, held in self.held.items():
-            gone = tuple(
-                g
-                for g in groups
-                if g in held
-                and (held[g].is_partial or not only_partial)
-                and not self.is_busy(operator, g)
-            )
+            here = [g for g in groups if g in held and (held[g].is_partial or not only_partial)]
+            gone = tuple(g for g in here if not self.is_busy(operator, g))
             for group in gone:
                 del held[group]
             if gone:
@@ -225,10 +222,10 @@ class WorkerMachine:
         for group, as_of in event.groups:
             here = held.get(group)
             if isinstance(event, ReplicasChanged):
-                # Owned and absent: loaded ahead of the first transaction.
-                is_ahead = here is None and not self.is_busy(event.operator, group)
                 is_awaited = group in self.owners.sources[event.operator]
-                if not self.owners.is_owner(group) or is_awaited or is_ahead:
+                is_wanted = not self.owners.is_owner(group) or is_awaited
+                # Owned and absent: loaded ahead of the first transaction.
+                if (is_wanted or here is None) and not self.is_busy(event.operator, group):
                     held[group] = HeldGroup(as_of)
             elif group in self.owners.sources[event.operator]:
                 self.owners.settled(event.operator, group)
@@ -246,7 +243,7 @@ class WorkerMachine:
         error = open_error(self, event)
         if error is not None:
             return [RefuseTransaction(event.tx, error)]
-        effects = [self._end(old, _replaced(event)) for old in superseded(self, event)]
+        effects = [self._end(old, replaced(event)) for old in superseded(self, event)]
         self.transactions[event.tx] = Tx(event)
         return [effect for ended in effects for effect in ended]
 
@@ -399,13 +396,3 @@ class WorkerMachine:
             if other.opened.tx in self.transactions and other.phase is TxPhase.WAITING:
                 effects.extend(self._start(other))
         return effects
-
-
-def _redefined(event: OperatorInstalled) -> AnabranchError:
-    return ServiceUnavailable(f"Operator '{event.operator}' was defined anew; the lane asks again.")
-
-
-def _replaced(event: TransactionOpened) -> AnabranchError:
-    return ServiceUnavailable(
-        f"Attempt {event.attempt} of lane {event.lane} in batch {event.epoch} replaced this one."
-    )
