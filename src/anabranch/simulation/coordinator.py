@@ -53,6 +53,8 @@ class CoordinatorProcess:
             return
         for effect in self.machine.handle(event):
             self._perform(effect)
+        if isinstance(event, protocol.WorkerDown):
+            self.has_given_up |= self.machine.fleet.is_given_up(event.worker)
         self.cluster.checks.coordinator_step(self)
 
     def _perform(self, effect: protocol.Effect) -> None:
@@ -128,7 +130,6 @@ class CoordinatorProcess:
         if cluster.faults.start_fails(effect.worker):
             reason = "simulated failure to start."
             self.handle(protocol.WorkerDown(effect.worker, effect.incarnation, reason))
-            self.has_given_up |= self.machine.fleet.is_given_up(effect.worker)
             return
         cluster.start_worker(effect.worker, effect.incarnation)
         up = protocol.WorkerUp(effect.worker, effect.incarnation)

@@ -38,8 +38,8 @@ class Result:
 def run_seed(seed: int, keep_trace: bool = False) -> Result:
     """Run the scenario of a seed."""
     rng = Random(seed)
-    batches = 3 + int(rng.random() * 4)
-    cluster = Cluster(rng, batches, 2 + int(rng.random() * 3), 2 + int(rng.random() * 2))
+    batches = 2 + int(rng.random() * 3)
+    cluster = Cluster(rng, batches, 1 + int(rng.random() * 3), 2 + int(rng.random() * 2))
     failure: str | None = None
     try:
         _schedule_moves(cluster, batches)
