@@ -23,7 +23,7 @@ from anabranch.bench.openloop import (
 from anabranch.bench.peers import between
 from anabranch.bench.plots import plot_runs
 from anabranch.bench.rescale_report import summary_line, table
-from anabranch.bench.rescale_runs import Case, Run
+from anabranch.bench.rescale_runs import Case, Run, brief
 from anabranch.bench.verdicts import (
     MoveRate,
     Spread,
@@ -311,6 +311,11 @@ class TestCases:
 
 
 class TestReports:
+    def test_errors_are_told_in_a_line(self) -> None:
+        text = "It failed.\nTraceback:\n  File x\nTypeError: a\n\tat java\nValueError: b\n\tat java"
+        assert brief(ValueError(text)) == "It failed. ... ValueError: b"
+        assert brief(ValueError("")) == "ValueError('')"
+
     def test_the_table_has_all_windows(self) -> None:
         runs = [
             make_run("live", back_to_back(0.5, 30), Window(10, 14)),

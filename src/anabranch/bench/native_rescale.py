@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from anabranch.bench.latency import Window
 from anabranch.bench.load import LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
-from anabranch.bench.rescale_runs import Run, Say, Timing, fill, warm_up, watch_until
+from anabranch.bench.rescale_runs import Run, Say, Timing, brief, fill, warm_up, watch_until
 from anabranch.errors import AnabranchError
 
 RESTART_SECONDS_MAX = 1800.0
@@ -65,7 +65,7 @@ class NativeRuns:
             finally:
                 query.stop()
         except (AnabranchError, PySparkException) as error:
-            run.error = str(error)
+            run.error = brief(error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -17,14 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 _numbers = itertools.count(1)
 
-PAYLOAD_POOL_BYTES = 1 << 18
 RANGES = 2
 """Rows that the source sends for a batch, each a range of row numbers."""
 
@@ -138,8 +136,13 @@ def load_frame(spark: SparkSession, schedule: Path, keys: int, payload_bytes: in
     key = F.when(is_new, F.col("row")).otherwise(drawn).alias("k")
     if not payload_bytes:
         return rows.select(key)
-    # Slices of random bytes at drawn positions: cheap to make, and nothing can compress them.
-    pool = np.random.default_rng(7).bytes(PAYLOAD_POOL_BYTES + payload_bytes)
-    position = F.pmod(F.xxhash64("row", F.lit(1)), F.lit(PAYLOAD_POOL_BYTES)).cast("int") + 1
-    payload = F.substring(F.lit(pool), position, F.lit(payload_bytes))
-    return rows.select(key, F.when(is_new, payload).alias("payload"))
+    return rows.select(key, F.when(is_new, _noise(payload_bytes)).alias("payload"))
+
+
+def _noise(size: int) -> Column:
+    """Bytes that nothing can compress, other ones for each row: a cipher of nothing."""
+    secret = F.unhex(F.md5(F.col("row").cast("string").cast("binary")))
+    nothing = F.repeat(F.lit("0"), F.lit(size))
+    cipher = F.aes_encrypt(nothing, secret, F.lit("CBC"), F.lit("PKCS"), F.lit(b"anabranch-bench-"))
+    # It begins with the initialisation vector, which is the same in all rows.
+    return F.substring(cipher, F.lit(17), F.lit(size))

@@ -26,6 +26,7 @@ from anabranch.bench.rescale_runs import (
     Say,
     ServiceRuns,
     Timing,
+    brief,
 )
 from anabranch.bench.steady import SteadyBench
 from anabranch.bench.verdicts import (
@@ -226,7 +227,7 @@ class RescaleBench:
                 made = self._native.prepare(keys, self.settings.payload_bytes)
                 self._prepared["native"], self.capacity["native"] = made
             except (AnabranchError, PySparkException) as error:
-                self.notes.append(f"Spark's side could not be loaded: {error}")
+                self.notes.append(f"Spark's side could not be loaded: {brief(error)}")
 
         return Task("Spark: loading", 40 + 80 * self.settings.state_gb, work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -187,7 +188,7 @@ class ServiceRuns:
                 finally:
                     query.stop()
         except (AnabranchError, PySparkException) as error:
-            run.error = str(error)
+            run.error = brief(error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -279,6 +280,13 @@ class ServiceRuns:
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         return folder
+
+
+def brief(error: BaseException) -> str:
+    """An error in a line: its first one, and the cause if a traceback is in it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    causes = [line for line in lines[1:] if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return " ... ".join(line[:300] for line in dict.fromkeys([lines[0], *causes[-1:]]))
 
 
 def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:
