@@ -166,16 +166,20 @@ class GroupTable:
         (hashes,) = columns_of(table, pa.schema([pa.field(HASH, pa.int64())]))
         columns = columns_of(table, pa.schema([*layout.keys, *layout.state]))
         unsorted = hashes.to_numpy()
-        order = np.argsort(unsorted)
+        order = np.argsort(unsorted, kind="stable")  # quick: exported bins are sorted already
         sorted_hashes = unsorted[order]
         repeats = bool((sorted_hashes[1:] == sorted_hashes[:-1]).any())
         if len(self.index) or self._before is not self.index:
             repeats = repeats or any(
                 bool(len(index.pairs(sorted_hashes)[0])) for index in (self.index, self._before)
             )
-        raw = self.pack(columns).view(layout.raw)[order]
+        raw = self.pack(columns).view(layout.raw)
         slots = self._allocate(len(order))
-        self._raw[slots] = raw
+        if slots[-1] - slots[0] == len(slots) - 1 and self._size - 1 == slots[-1]:
+            self._raw[slots[0] : self._size] = raw  # new space at the end
+        else:
+            self._raw[slots] = raw
+        slots = slots[order]
         same = self._before is self.index
         self.index = self.index.add(sorted_hashes, slots, repeats)
         self._before = self.index if same else self._before.add(sorted_hashes, slots, repeats)
