@@ -262,8 +262,8 @@ class TestVerdicts:
     def test_move(self) -> None:
         assert judge_move(None)[0].passed is None
         copies = (1e9, 1.2e9, 0.9e9)
-        assert judge_move(MoveRate("lazy", 10**9, 1.9, copies))[0].passed is True
-        assert judge_move(MoveRate("lazy", 10**9, 2.1, copies))[0].passed is False
+        assert judge_move(MoveRate("lazy", ((10**9, 1.9),), copies))[0].passed is True
+        assert judge_move(MoveRate("lazy", ((10**9, 2.1), (10**9, 2.2)), copies))[0].passed is False
 
     def test_steady(self) -> None:
         coarse = tuple(1 + 0.01 * (n % 7) for n in range(30))

@@ -65,6 +65,7 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
         _curve(axes, control, "0.6", CONTROL)
     _curve(axes, run, "tab:blue", run.label)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlim(max(0, run.move.start - MARGIN_SECONDS), run.move.end + MARGIN_SECONDS)
     name = "Spark: stop, repartition, restart" if run.label == NATIVE else run.label
     latency = run.during()

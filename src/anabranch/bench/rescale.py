@@ -58,6 +58,8 @@ STRATEGIES = (
 )
 UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
+MOVES = 4
+"""There and back again, twice."""
 DISK_FACTOR = 8
 """Changelogs, snapshots and copies of both sides, as a multiple of the state."""
 
@@ -262,10 +264,10 @@ class RescaleBench:
         return Task(f"Spark's native way, run {repeat + 1}", seconds, work)
 
     def _measure_move(self) -> None:
-        report = self._ours.move_idle(self._prepared["strategies"], UNPACED)
+        moves = self._ours.moves_idle(self._prepared["strategies"], UNPACED, MOVES)
         self._tell("plain copies of as many bytes")
-        copies = copy_rates(max(1 << 20, report["bytes"]), 5)
-        self.move = MoveRate(UNPACED, report["bytes"], report["seconds"], tuple(copies))
+        copies = copy_rates(max(1 << 20, moves[0][0]), MOVES)
+        self.move = MoveRate(UNPACED, tuple(moves), tuple(copies))
 
     def _measure_steady(self) -> None:
         s = self.settings

@@ -147,7 +147,7 @@ def to_json(bench: RescaleBench, partial: bool) -> dict[str, Any]:
         "notes": bench.notes,
         "verdicts": [verdict.to_json() for verdict in bench.verdicts()],
         "runs": [_run_json(run, bench.runs) for run in bench.runs],
-        "move": None if bench.move is None else {**asdict(bench.move), "rate": bench.move.rate},
+        "move": None if bench.move is None else {**asdict(bench.move), "rates": bench.move.rates},
         "steady": None if bench.steady is None else asdict(bench.steady),
     }
 

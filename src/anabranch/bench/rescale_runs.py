@@ -238,8 +238,11 @@ class ServiceRuns:
         run.report = move.report().as_json()
         return Window(start - load.started, end - load.started)
 
-    def move_idle(self, prepared: Prepared, strategy: str) -> dict[str, Any]:
-        """A move while no rows come, unpaced: its report."""
+    def moves_idle(self, prepared: Prepared, strategy: str, count: int) -> list[tuple[int, float]]:
+        """Bytes and seconds of unpaced moves while no rows come.
+
+        The key groups of one worker go to another and back: no process starts or ends meanwhile.
+        """
         folder = self._fresh("move")
         try:
             shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
@@ -250,14 +253,27 @@ class ServiceRuns:
                 try:
                     warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
                     query.drain()
-                    move = service.rescale(self.target, strategy=strategy, wait=False)
-                    move.wait(MOVE_SECONDS_MAX)
-                    report: dict[str, Any] = move.report().as_json()
-                    return report
+                    return self._back_and_forth(service, strategy, count)
                 finally:
                     query.stop()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _back_and_forth(
+        self, service: StateService, strategy: str, count: int
+    ) -> list[tuple[int, float]]:
+        forecast = service.rescale(self.workers - 1, dry_run=True)
+        source, target = forecast.moves[0].source, forecast.moves[0].target
+        groups = [int(m.group) for m in forecast.moves if m.target == target]
+        found = []
+        for number in range(count):
+            self.say(f"{len(groups)} key groups, move {number + 1} of {count}")
+            move = service.move(groups, target, strategy=strategy)
+            move.wait(MOVE_SECONDS_MAX)
+            report = move.report()
+            found.append((report.bytes, report.seconds))
+            source, target = target, source
+        return found
 
     def _service(self, folder: Path) -> StateService:
         return StateService(

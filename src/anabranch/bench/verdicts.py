@@ -68,17 +68,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class MoveRate:
-    """An unpaced move and plain copies of as many bytes, in bytes a second."""
+    """Unpaced moves (bytes, seconds) and plain copies of as many bytes (bytes a second)."""
 
     strategy: str
-    bytes: int
-    seconds: float
+    moves: tuple[tuple[int, float], ...]
     copies: tuple[float, ...]
 
     @property
-    def rate(self) -> float:
-        """Bytes a second of the move."""
-        return self.bytes / self.seconds if self.seconds else math.nan
+    def rates(self) -> list[float]:
+        """Bytes a second of each move."""
+        return [size / seconds for size, seconds in self.moves if seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +216,13 @@ def judge_move(move: MoveRate | None) -> list[Verdict]:
     if move is None:
         return [Verdict(name, target, "-", None)]
     copy = Spread.of(rate / 1e6 for rate in move.copies)
-    fraction = move.rate / 1e6 / copy.median
+    mine = Spread.of(rate / 1e6 for rate in move.rates)
+    seconds = Spread.of(seconds for _, seconds in move.moves)
+    size = median([float(size) for size, _ in move.moves]) / 1e6
+    fraction = mine.median / copy.median
     figures = (
-        f"{fraction:.2f} ({move.strategy}: {move.bytes / 1e6:,.0f} MB in {move.seconds:.2f} s, "
-        f"{move.rate / 1e6:,.0f} MB/s; copy {copy.text(0, ' MB/s')})"
+        f"{fraction:.2f} ({move.strategy}: {size:,.0f} MB in {seconds.text(2, ' s')}, "
+        f"{mine.text(0, ' MB/s')}; copy {copy.text(0, ' MB/s')})"
     )
     return [Verdict(name, target, figures, fraction >= COPY_FRACTION_MIN)]
 
