@@ -55,7 +55,7 @@ def test_cancel_and_retarget(tmp_path: Path) -> None:
     with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
         stream.batches(2)
         before = cluster.coordinator.moves.plan().owners
-        move = cluster.rescale(4, bytes_per_second=20_000)  # slow enough to be caught half way
+        move = cluster.rescale(4, bytes_per_second=500_000)  # slow enough to be caught half way
         stream.batches(1)
         back = move.cancel()
         assert move.wait(WAIT)
@@ -63,7 +63,7 @@ def test_cancel_and_retarget(tmp_path: Path) -> None:
         assert "cancelled" in move.report().outcome
         assert cluster.coordinator.moves.plan().owners == before
         assert cluster.workers() == {"w1": 16, "w2": 16}
-        move = cluster.rescale(4, bytes_per_second=20_000)
+        move = cluster.rescale(4, bytes_per_second=500_000)
         other = move.retarget(3)
         assert move.wait(WAIT)
         assert other.wait(WAIT)
@@ -138,7 +138,7 @@ QUICK = [
     ("live", "w3", "granted"),
     ("live", "w1", "released"),
     ("lazy", "w1", "fetch-served"),
-    ("meces", "w3", "fetched"),
+    ("meces", "w3", "imported"),
     ("drrs", "w3", "imported"),
     ("pause", "w1", "released"),
     ("megaphone", "w3", "granted"),

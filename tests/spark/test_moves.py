@@ -98,8 +98,29 @@ class Running:
             assert compared >= len(sink.rows) - 1
 
 
+def test_every_strategy_on_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Out and in, one strategy after the other, while the same two queries run."""
+    with StateService(spark, str(tmp_path / "state"), workers=2, key_groups=64) as service:
+        running = Running(spark, tmp_path, service)
+        try:
+            running.batches(2)
+            for strategy in STRATEGIES:
+                move = service.rescale(3, strategy=strategy)
+                assert move.wait(WAIT)
+                assert move.report().outcome == "done"
+                assert len(service.status()["workers"]) == 3
+                running.batches(1)
+                assert service.rescale(2, strategy=strategy).wait(WAIT)
+            running.batches(2)
+        finally:
+            running.stop()
+        running.check()
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategy(spark: SparkSession, tmp_path: Path, strategy: str) -> None:
+    """Out, a request that another one overtakes, drain, rebalance."""
     folder = tmp_path
     with StateService(spark, str(folder / "state"), workers=2, key_groups=64) as service:
         running = Running(spark, folder, service)
