@@ -141,7 +141,10 @@ class RescaleBench:
             self._prefix = f"[{number}/{len(tasks)}, about {minutes} min left] {task.name}"
             self.on_task(self._prefix)
             self._tell("")
-            task.work()
+            try:
+                task.work()
+            except (AnabranchError, PySparkException) as error:
+                self.notes.append(f"FAILED: {task.name}: {brief(error)}")
             expected += task.seconds
 
     def verdicts(self) -> list[Verdict]:
@@ -225,11 +228,8 @@ class RescaleBench:
             if not is_available(self.spark):
                 self.notes.append("Spark repartitions checkpoints since 4.2: not measured.")
                 return
-            try:
-                made = self._native.prepare(keys, self.settings.payload_bytes)
-                self._prepared["native"], self.capacity["native"] = made
-            except (AnabranchError, PySparkException) as error:
-                self.notes.append(f"Spark's side could not be loaded: {brief(error)}")
+            made = self._native.prepare(keys, self.settings.payload_bytes)
+            self._prepared["native"], self.capacity["native"] = made
 
         return Task("Spark: loading", 40 + 80 * self.settings.state_gb, work)
 
@@ -242,7 +242,7 @@ class RescaleBench:
 
     def _task(self, part: str, name: str, case: Case, repeat: int) -> Task:
         def work() -> None:
-            prepared = self._prepared[name]
+            prepared = self._found(name)
             run = self._new_run(part, name, prepared, case, repeat)
             self._ours.run(run, prepared, self._length_of_live(run))
             self._done(run)
@@ -264,7 +264,7 @@ class RescaleBench:
         return Task(f"Spark's native way, run {repeat + 1}", seconds, work)
 
     def _measure_move(self) -> None:
-        moves = self._ours.moves_idle(self._prepared["strategies"], UNPACED, MOVES)
+        moves = self._ours.moves_idle(self._found("strategies"), UNPACED, MOVES)
         self._tell("plain copies of as many bytes")
         copies = copy_rates(max(1 << 20, moves[0][0]), MOVES)
         self.move = MoveRate(UNPACED, tuple(moves), tuple(copies))
@@ -284,6 +284,11 @@ class RescaleBench:
             known = self.capacity.get("strategies", self.capacity[name])
             rate = max(1000, round(min(known, self.capacity[name]) / 2, -3))
         return Run(part, case, repeat, rate, prepared.keys, prepared.payload_bytes)
+
+    def _found(self, name: str) -> Prepared:
+        if name not in self._prepared:
+            raise AnabranchError("its state could not be loaded.")
+        return self._prepared[name]
 
     def _length_of_live(self, run: Run) -> float:
         """A control run lasts as long as the run that it is compared with."""

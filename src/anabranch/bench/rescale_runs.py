@@ -264,7 +264,8 @@ class ServiceRuns:
     ) -> list[tuple[int, float]]:
         forecast = service.rescale(self.workers - 1, dry_run=True)
         source, target = forecast.moves[0].source, forecast.moves[0].target
-        groups = [int(m.group) for m in forecast.moves if m.target == target]
+        # One stays: a worker without key groups might be let go.
+        groups = [int(m.group) for m in forecast.moves if m.target == target][1:]
         found = []
         for number in range(count):
             self.say(f"{len(groups)} key groups, move {number + 1} of {count}")
