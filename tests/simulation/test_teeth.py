@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def wrong_base_is_loaded(patch: pytest.MonkeyPatch) -> None:
 
     def one_too_old(self: WorkerMachine, tx: data.Tx) -> list[data.Effect]:
         return [
-            data.LoadGroups(e.tx, e.groups, Epoch(e.as_of - 1) if e.as_of else None)
+            replace(e, as_of=Epoch(e.as_of - 1) if e.as_of else None)
             if isinstance(e, data.LoadGroups)
             else e
             for e in start(self, tx)
@@ -64,7 +65,7 @@ def memory_of_any_epoch_will_do(patch: pytest.MonkeyPatch) -> None:
 
 def transactions_overlap(patch: pytest.MonkeyPatch) -> None:
     """Two attempts of a lane run at the same time."""
-    patch.setattr(WorkerMachine, "_is_blocked", lambda self, tx: False)
+    patch.setattr(data, "is_blocked", lambda machine, tx: False)
 
 
 def answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -89,8 +90,8 @@ def answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def late_epochs_are_applied(patch: pytest.MonkeyPatch) -> None:
     """A straggler takes the state back to its own epoch and nobody minds."""
-    patch.setattr(WorkerMachine, "_owner_error", lambda self, event: None)
-    base_of = coordinator._begin_error
+    patch.setattr(data, "owner_error", lambda machine, event: None)
+    base_of = coordinator.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         current = operator.current
@@ -98,7 +99,7 @@ def late_epochs_are_applied(patch: pytest.MonkeyPatch) -> None:
             return None
         return base_of(operator, event)
 
-    patch.setattr(coordinator, "_begin_error", lenient)
+    patch.setattr(coordinator, "begin_error", lenient)
 
 
 def failed_apply_is_kept(patch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def failed_apply_is_kept(patch: pytest.MonkeyPatch) -> None:
         self.work.pop(tx, None)
         self.handle(data.TransactionFailed(tx, error))
 
-    patch.setattr(simulated.WorkerProcess, "_failed", no_undo)
+    patch.setattr(simulated.WorkerProcess, "failed", no_undo)
 
 
 def waiting_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +163,7 @@ def stale_grants_of_parked_lanes(patch: pytest.MonkeyPatch) -> None:
             for effect in self._grant_or_park(event, self.operators[event.operator].base)
         ]
 
-    patch.setattr(CoordinatorMachine, "_retry_parked", retry)
+    patch.setattr(CoordinatorMachine, "retry_parked", retry)
 
 
 def grants_at_workers_that_start(patch: pytest.MonkeyPatch) -> None:
@@ -192,7 +193,7 @@ def failed_manifest_is_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 def incomplete_batches_pass(patch: pytest.MonkeyPatch) -> None:
     """The next batch begins although lanes of the last one never ran."""
-    patch.setattr(coordinator, "_begin_error", lambda operator, event: None)
+    patch.setattr(coordinator, "begin_error", lambda operator, event: None)
 
 
 # --- bugs that the simulation has found: each comes back and must be found again ----------------
@@ -212,7 +213,7 @@ def end_mark_after_a_refusal_is_a_bug(patch: pytest.MonkeyPatch) -> None:
 
 def straggler_takes_the_epoch_back(patch: pytest.MonkeyPatch) -> None:
     """A late task of the committed batch wipes out the progress of the one that runs."""
-    begin_error = coordinator._begin_error
+    begin_error = coordinator.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         is_late = operator.current is not None and event.epoch < operator.current.epoch
@@ -220,7 +221,7 @@ def straggler_takes_the_epoch_back(patch: pytest.MonkeyPatch) -> None:
             return None
         return begin_error(operator, event)
 
-    patch.setattr(coordinator, "_begin_error", lenient)
+    patch.setattr(coordinator, "begin_error", lenient)
 
 
 def other_lanes_wipe_out_progress(patch: pytest.MonkeyPatch) -> None:
@@ -265,7 +266,7 @@ def registration_forgets_a_write(patch: pytest.MonkeyPatch) -> None:
 
 def first_batch_may_be_lost(patch: pytest.MonkeyPatch) -> None:
     """As long as nothing is committed, any batch may begin."""
-    begin_error = coordinator._begin_error
+    begin_error = coordinator.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         current = operator.current
@@ -273,7 +274,7 @@ def first_batch_may_be_lost(patch: pytest.MonkeyPatch) -> None:
             return None
         return begin_error(operator, event)
 
-    patch.setattr(coordinator, "_begin_error", lenient)
+    patch.setattr(coordinator, "begin_error", lenient)
 
 
 def first_batch_is_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.model.ids import KeyGroup
 from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import GrantLane, WriteManifest
@@ -54,6 +55,13 @@ class Checks:
             invariants.check_pair(
                 cluster.coordinator.machine, process.worker, process.incarnation, process.machine
             )
+
+    def changing(self, process: WorkerProcess, groups: tuple[KeyGroup, ...]) -> None:
+        """What was given to another worker is frozen until it comes back."""
+        for group in groups:
+            given = process.source.given.get(group, 0)
+            if given > process.machine.granted.get(group, 0):
+                raise Failure(f"{process.name} changes {group}, which it gave away at {given}")
 
     def contents(self, process: WorkerProcess) -> None:
         """What a worker holds as of an epoch is the oracle's, owned or not; bins may be missing."""

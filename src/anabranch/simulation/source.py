@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 class Source:
     """What one process gives to others."""
 
-    __slots__ = ("journals", "process", "session_count")
+    __slots__ = ("given", "journals", "process", "session_count")
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
         self.journals: dict[KeyGroup, dict[WorkerId, Journal]] = {}
         self.session_count = 0
+        self.given: dict[KeyGroup, int] = {}
+        """Version at which a key group was given away: its state must not change any more."""
 
     # -- what happens to the state --
 
@@ -55,10 +57,11 @@ class Source:
     def _parcel(self, target: WorkerId, want: Want) -> Parcel | None:
         machine, group = self.process.machine, want.group
         held = machine.held.get(OPERATOR, {}).get(group)
-        if machine.owners.is_owner(group) or held is None or held.is_partial:
+        if held is None or held.is_partial or self._refuses(group):
             return None
         if not want.any_epoch and held.as_of != want.as_of:
             return None
+        self.given[group] = want.version
         state = self.process.memory[group]
         if want.replica is not None:
             delta = self._delta(group, target, want.replica)
@@ -73,6 +76,9 @@ class Source:
             found: Changes = {k: v for k, v in state.items() if bin_of(k) in bins}
             return Parcel(ParcelKind.PART, held.as_of, found, bins)
         return Parcel(ParcelKind.FULL, held.as_of, dict(state))
+
+    def _refuses(self, group: KeyGroup) -> bool:
+        return self.process.machine.owners.is_owner(group)
 
     # -- copies --
 

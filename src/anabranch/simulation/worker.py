@@ -260,6 +260,8 @@ class WorkerProcess:
             return
         exchange = self.exchanges[effect.tx]
         work = self.work.setdefault(effect.tx, Work())
+        if not exchange.opened.is_shadow:
+            self.cluster.checks.changing(self, effect.groups)
         for group in effect.groups:
             before = work.before[group] = self.memory[group]
             rows = exchange.rows.get(group, [])

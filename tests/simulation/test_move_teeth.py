@@ -1,0 +1,300 @@
+"""The checker finds every mutation of moves within a bounded number of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from anabranch.errors import ProtocolViolation
+from anabranch.model.ids import KeyGroup
+from anabranch.protocol import worker as data
+from anabranch.protocol.board import Board
+from anabranch.protocol.coordinator import CoordinatorMachine
+from anabranch.protocol.coordinator_messages import Effect
+from anabranch.protocol.ground import Task
+from anabranch.protocol.orders import OrderKind
+from anabranch.protocol.ownership import Ownership
+from anabranch.protocol.reconfiguration import Reconfiguration
+from anabranch.protocol.transactions import HeldGroup, Tx
+from anabranch.protocol.worker import WorkerMachine
+from anabranch.simulation import source as source_side
+from anabranch.simulation.parcels import Partial, bin_of
+from anabranch.simulation.runner import run_seeds
+from anabranch.simulation.source import Source
+from anabranch.simulation.worker import WorkerProcess
+
+SEEDS_MAX = 2_000
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+# --- the three checks that no strategy can leave out ----------------------------------------------
+
+
+def state_of_any_epoch_is_taken(patch: pytest.MonkeyPatch) -> None:
+    """A source answers without a look at the epoch that is wanted."""
+    parcel = Source._parcel
+    patch.setattr(Source, "_parcel", lambda s, t, want: parcel(s, t, replace(want, any_epoch=True)))
+
+
+def source_stays_owner(patch: pytest.MonkeyPatch) -> None:
+    """A source gives its state away and goes on with it."""
+
+    def fetch(self: Source, call: Any, wants: Any) -> None:
+        self.process.when_idle([w.group for w in wants], lambda: self._answer(call, wants))
+
+    patch.setattr(Source, "fetch", fetch)
+    patch.setattr(Source, "_refuses", lambda self, group: False)
+
+
+def versions_do_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """A late release takes key groups away that were granted again since."""
+    release = Ownership.release
+    patch.setattr(Ownership, "release", lambda s, e: release(s, replace(e, version=10**6)))
+
+
+def source_answers_while_it_works(patch: pytest.MonkeyPatch) -> None:
+    """State is given away in the middle of a transaction."""
+    patch.setattr(WorkerProcess, "when_idle", lambda self, groups, action: action())
+
+
+# --- parts, deltas, shadows -----------------------------------------------------------------------
+
+
+def parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
+    """A key group with missing bins is not marked."""
+    loaded = WorkerMachine._loaded
+    patch.setattr(WorkerMachine, "_loaded", lambda self, tx, partial: loaded(self, tx, ()))
+
+
+def due_timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The source sends only what rows need."""
+    patch.setattr(source_side, "_due", lambda state, want: frozenset())
+
+
+def fetched_keys_are_overwritten(patch: pytest.MonkeyPatch) -> None:
+    """A bin that arrives brings old state of keys that came before it."""
+    patch.setattr(Partial, "lacks", lambda self, key: bin_of(key) in self.missing)
+
+
+def deltas_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """A source does not keep what changes while it is copied."""
+    patch.setattr(Source, "changed", lambda self, group, epoch, changes: None)
+
+
+def deltas_survive_a_reload(patch: pytest.MonkeyPatch) -> None:
+    """A source goes on to keep changes after it has read its state anew."""
+    patch.setattr(Source, "replaced", lambda self, group: None)
+
+
+def shadows_start_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """A shadow transaction runs on a replica of any epoch."""
+
+    def anywhere(self: WorkerMachine, tx: Tx) -> list[data.Effect]:
+        held = self.held[tx.opened.operator]
+        tx.fresh = tuple(g for g in tx.opened.groups if g in held and not self.owners.is_owner(g))
+        if not tx.fresh:
+            return self._end(tx)
+        tx.phase = data.TxPhase.APPLYING
+        return [data.ApplyTransaction(tx.opened.tx, tx.fresh)]
+
+    patch.setattr(WorkerMachine, "_start_shadow", anywhere)
+
+
+# --- owners ---------------------------------------------------------------------------------------
+
+
+def nothing_is_forwarded(patch: pytest.MonkeyPatch) -> None:
+    """Rows of key groups that have moved away are dropped."""
+
+    def drop(self: WorkerMachine, tx: Tx, groups: list[KeyGroup]) -> list[data.Effect]:
+        tx.forwarded = tuple(groups)
+        return []
+
+    patch.setattr(WorkerMachine, "_forward", drop)
+
+
+def owners_change_before_the_grant(patch: pytest.MonkeyPatch) -> None:
+    """Lanes are sent to targets that have not answered."""
+    grant = Reconfiguration._grant
+
+    def at_once(self: Reconfiguration, task: Task) -> list[Effect]:
+        effects = grant(self, task)
+        for order in list(task.waiting):
+            self.orders.pop(order)
+        task.waiting.clear()
+        return effects + self._change(task)
+
+    patch.setattr(Reconfiguration, "_grant", at_once)
+    patch.setattr(Reconfiguration, "_acked_by", lambda self, task, move: 0)
+
+
+def answers_of_dead_targets_count(patch: pytest.MonkeyPatch) -> None:
+    """A target that died after it had answered is not asked again."""
+    patch.setattr(Reconfiguration, "_acked_by", lambda self, task, move: task.acked.get(move))
+
+
+def starting_sources_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """A worker that was being prepared does not learn what moved away meanwhile."""
+    patch.setattr(CoordinatorMachine, "_tell_lost", lambda self, worker: [])
+
+
+def revoked_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """A change of owners is given up, but its targets do not learn it."""
+
+    def revoke(self: Reconfiguration, task: Task) -> list[Effect]:
+        self._close(task)
+        return []
+
+    patch.setattr(Reconfiguration, "_revoke", revoke)
+
+
+def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
+    """A reconfiguration that is replaced leaves its gate behind."""
+    end = Reconfiguration._end_if_idle
+
+    def leave(self: Reconfiguration) -> list[Effect]:
+        ungate = Board.ungate
+        try:
+            if self.reason:
+                Board.ungate = lambda self: []  # type: ignore[method-assign]
+            return end(self)
+        finally:
+            Board.ungate = ungate  # type: ignore[method-assign]
+
+    patch.setattr(Reconfiguration, "_end_if_idle", leave)
+
+
+# --- bugs that the simulation has found: each comes back and must be found again ------------------
+
+
+def released_parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
+    """A key group that is released while a part of it is loaded counts as complete."""
+
+    def loaded(self: WorkerMachine, tx: Tx, partial: tuple[KeyGroup, ...]) -> list[data.Effect]:
+        operator = tx.opened.operator
+        for group in tx.loading:
+            is_partial = group in partial and group in self.owners.sources[operator]
+            self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
+            if not is_partial:
+                self.owners.settled(operator, group)
+        groups = tx.loading if tx.has_applied else tx.fresh
+        tx.loading, tx.phase = (), data.TxPhase.APPLYING
+        return [data.ApplyTransaction(tx.opened.tx, groups)]
+
+    patch.setattr(WorkerMachine, "_loaded", loaded)
+
+
+def outputs_vanish_while_others_work(patch: pytest.MonkeyPatch) -> None:
+    """Cached outputs that were dropped since the transaction began are answered all the same."""
+    patch.setattr(data, "outputs_error", lambda machine, tx: None)
+
+
+def late_forwards_are_a_bug(patch: pytest.MonkeyPatch) -> None:
+    """Outputs that come back for a transaction that was refused meanwhile raise."""
+    handle = WorkerMachine.handle
+
+    def strict(self: WorkerMachine, event: data.Event) -> list[data.Effect]:
+        is_forward = isinstance(event, data.RowsForwarded | data.ForwardFailed)
+        if is_forward and event.tx not in self.transactions:  # type: ignore[union-attr]
+            raise ProtocolViolation(str(event))
+        return handle(self, event)
+
+    patch.setattr(WorkerMachine, "handle", strict)
+
+
+def parked_lanes_wait_for_former_owners(patch: pytest.MonkeyPatch) -> None:
+    """A lane that is parked for an owner does not go on when its key groups move away."""
+
+    def change(self: Board, moves: Any) -> list[Effect]:
+        self._route(moves)
+        return []
+
+    patch.setattr(Board, "change_owners", change)
+
+
+def owners_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
+    """A worker that owns a key group again lets the former owner wait for its transactions."""
+
+    def fetch(self: Source, call: Any, wants: Any) -> None:
+        for want in wants:
+            release = data.GroupsReleased((want.group,), want.version, call.caller.worker)
+            self.process.handle(release)
+        self.process.when_idle([w.group for w in wants], lambda: self._answer(call, wants))
+
+    patch.setattr(Source, "fetch", fetch)
+
+
+def restart_waits_for_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """All workers are restarted, one cannot be started, and the gate stays closed for good."""
+    patch.setattr(Reconfiguration, "_stop_restarting", lambda self: None)
+
+
+def busy_replicas_stay(patch: pytest.MonkeyPatch) -> None:
+    """What is being worked on when it shall be dropped stays for good."""
+    patch.setattr(WorkerMachine, "_drop_doomed", lambda self: [])
+
+
+def deltas_stay_at_the_source(patch: pytest.MonkeyPatch) -> None:
+    """Only the target of a copy that is not needed learns it."""
+    clean = Reconfiguration._clean
+
+    def at_target(
+        self: Reconfiguration, task: Any, worker: Any, peer: Any, groups: Any
+    ) -> list[Effect]:
+        if any(m.source == worker and m.group in groups for m in self._copies()):
+            return []
+        return clean(self, task, worker, peer, groups)
+
+    patch.setattr(Reconfiguration, "_clean", at_target)
+
+
+def inherited_moves_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
+    """The import of an earlier move settles a later move of the same key group."""
+    note = Reconfiguration._note
+
+    def by_group(self: Reconfiguration, task: Any, sent: Any) -> None:
+        note(self, task, sent)
+        if sent.order.kind is OrderKind.IMPORT:
+            self.settled.update(m for m in self.inherited if m.group in sent.order.groups)
+            self.settled.update(self.inherited)
+
+    patch.setattr(Reconfiguration, "_note", by_group)
+
+
+MUTATIONS: list[Patch] = [
+    state_of_any_epoch_is_taken,
+    source_stays_owner,
+    versions_do_not_matter,
+    source_answers_while_it_works,
+    parts_pass_for_the_whole,
+    due_timers_are_forgotten,
+    fetched_keys_are_overwritten,
+    deltas_are_lost,
+    deltas_survive_a_reload,
+    shadows_start_anywhere,
+    nothing_is_forwarded,
+    owners_change_before_the_grant,
+    answers_of_dead_targets_count,
+    starting_sources_are_not_told,
+    revoked_targets_are_not_told,
+    gate_stays_closed,
+    released_parts_pass_for_the_whole,
+    outputs_vanish_while_others_work,
+    late_forwards_are_a_bug,
+    parked_lanes_wait_for_former_owners,
+    owners_wait_for_each_other,
+    restart_waits_for_the_dead,
+    busy_replicas_stay,
+    deltas_stay_at_the_source,
+    inherited_moves_are_mixed_up,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_mutation_is_found(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    summary = run_seeds(range(SEEDS_MAX))
+    assert not summary.is_ok, f"{mutation.__name__} was not found in {SEEDS_MAX} seeds"
