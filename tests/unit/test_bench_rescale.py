@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from anabranch.bench.openloop import (
     write_schedule,
 )
 from anabranch.bench.peers import between
-from anabranch.bench.plots import plot_runs
+from anabranch.bench.plots import check_matplotlib, plot_runs
 from anabranch.bench.rescale_report import summary_line, table
 from anabranch.bench.rescale_runs import Case, Run, brief
 from anabranch.bench.verdicts import (
@@ -336,6 +337,11 @@ class TestReports:
         ]
         assert plot_runs(runs, path)
         assert path.read_bytes().startswith(b"\x89PNG")
+
+    def test_no_plot_without_matplotlib(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        with pytest.raises(InvalidArgument, match=r"anabranch\[plot\]"):
+            check_matplotlib()
 
 
 class TestFlightCopy:

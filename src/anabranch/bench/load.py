@@ -34,8 +34,16 @@ class Prepared:
 class LoadedQuery:
     """A running query whose source follows a schedule file in its folder."""
 
-    def __init__(self, make: Callable[[Path], DataFrame], folder: Path, next_row: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[Path], DataFrame],
+        folder: Path,
+        next_row: int,
+        sink: Callable[[DataFrame, int], None] | None = None,
+    ) -> None:
+        """`sink` is for foreachBatch; without it results are thrown away."""
         self._make = make
+        self._sink = sink
         self._folder = folder
         self._schedule = folder / "schedule.json"
         self._query: Any = None
@@ -48,10 +56,10 @@ class LoadedQuery:
     def start(self, schedule: Schedule = HOLD) -> None:
         """Start or restart it on its checkpoint."""
         write_schedule(self._schedule, schedule)
+        writer = self._make(self._schedule).writeStream
+        writer = writer.format("noop") if self._sink is None else writer.foreachBatch(self._sink)
         self._query = (
-            self._make(self._schedule)
-            .writeStream.format("noop")
-            .outputMode("update")
+            writer.outputMode("update")
             .option("checkpointLocation", str(self._folder / "checkpoint"))
             .start()
         )

@@ -105,12 +105,8 @@ def ranges(first: int, end: int) -> list[tuple[int, int]]:
     return [(a, min(a + size, end) - 1) for a in range(first, end, size)]
 
 
-def load_frame(spark: SparkSession, schedule: Path, keys: int, payload_bytes: int) -> DataFrame:
-    """A stream of (k, payload) that follows a schedule file.
-
-    The first `keys` rows bring each key once with its payload; all others have no payload and keys
-    drawn evenly by hash.
-    """
+def row_numbers(spark: SparkSession, schedule: Path) -> DataFrame:
+    """A stream of row numbers (`row`) that follows a schedule file."""
     # Spark looks a source up again when a query starts: each needs a name of its own.
     source = f"anabranch_load_{next(_numbers)}"
     path = str(schedule)
@@ -130,7 +126,16 @@ def load_frame(spark: SparkSession, schedule: Path, keys: int, payload_bytes: in
 
     spark.dataSource.register(Load)
     numbers = spark.readStream.format(source).load()
-    rows = numbers.select(F.explode(F.sequence("first", "last")).alias("row"))
+    return numbers.select(F.explode(F.sequence("first", "last")).alias("row"))
+
+
+def load_frame(spark: SparkSession, schedule: Path, keys: int, payload_bytes: int) -> DataFrame:
+    """A stream of (k, payload) that follows a schedule file.
+
+    The first `keys` rows bring each key once with its payload; all others have no payload and keys
+    drawn evenly by hash.
+    """
+    rows = row_numbers(spark, schedule)
     is_new = F.col("row") < keys
     drawn = F.pmod(F.xxhash64("row"), F.lit(keys))
     key = F.when(is_new, F.col("row")).otherwise(drawn).alias("k")

@@ -147,6 +147,11 @@ class RescaleBench:
                 self.notes.append(f"FAILED: {task.name}: {brief(error)}")
             expected += task.seconds
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that was asked for could not be measured."""
+        return any(run.error for run in self.runs) or bool(self.notes)
+
     def verdicts(self) -> list[Verdict]:
         """What the figures say, as far as they are there."""
         return [

@@ -130,7 +130,8 @@ def run_rescale(args: argparse.Namespace) -> int:
     if failure is not None:
         print("Interrupted: these are the results so far.", file=sys.stderr)
         raise failure
-    return 1 if any(verdict.passed is False for verdict in bench.verdicts()) else 0
+    missed = any(verdict.passed is False for verdict in bench.verdicts())
+    return 1 if missed or bench.has_failed else 0
 
 
 def _rescale_settings(args: argparse.Namespace) -> Settings:
