@@ -59,8 +59,8 @@ class Checks:
     def changing(self, process: WorkerProcess, groups: tuple[KeyGroup, ...]) -> None:
         """What was given to another worker is frozen until it comes back."""
         for group in groups:
-            given = process.source.given.get(group, 0)
-            if given > process.machine.granted.get(group, 0):
+            given = process.source.given.get(group)
+            if given is not None:
                 raise Failure(f"{process.name} changes {group}, which it gave away at {given}")
 
     def contents(self, process: WorkerProcess) -> None:

@@ -26,6 +26,8 @@ from anabranch.simulation.store import Store
 from anabranch.simulation.worker import Exchange, Forward, WorkerProcess
 
 RESTART_TICKS = 20
+SLOW_SHARE, SLOW_TICKS = 0.1, 60
+"""Lanes that take their time between their first and their last rows."""
 
 
 class Cluster:
@@ -105,6 +107,8 @@ class Cluster:
         self.stream(exchange, text, process.open, exchange)
         if rows:
             self.stream(exchange, f"{label}rows", process.receive, exchange, rows)
+        if self.rng.random() < SLOW_SHARE:
+            self.network.hold(exchange.number, int(self.rng.random() * SLOW_TICKS))
         self.stream(exchange, f"{label}end mark", process.end_mark, exchange)
 
     def reachable(self, caller: WorkerProcess, worker: WorkerId) -> WorkerProcess | None:

@@ -15,7 +15,9 @@ from anabranch.simulation.store import Manifest
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
-MANIFEST_TICKS, START_TICKS = 5, 8
+MANIFEST_TICKS, START_TICKS, UP_TICKS = 5, 8, 12
+LATE_SHARE, LATE_TICKS = 0.08, 60
+"""Orders that take long: others overtake them."""
 
 
 class CoordinatorProcess:
@@ -121,7 +123,10 @@ class CoordinatorProcess:
             return
         text = f"{name}: {order.kind.value} {order.groups} {order.peer} v{order.version}"
         job = Job(process, effect)
-        cluster.network.send(("C", effect.worker), None, text, job.arrive)
+        if cluster.rng.random() < LATE_SHARE:
+            cluster.scheduler.after(int(cluster.rng.random() * LATE_TICKS), text, job.arrive)
+        else:
+            cluster.network.send(("C", effect.worker), None, text, job.arrive)
 
     def _start(self, effect: protocol.StartWorker) -> None:
         if not self.is_alive or (effect.worker, effect.incarnation) in self.stopped:
@@ -134,4 +139,4 @@ class CoordinatorProcess:
         cluster.start_worker(effect.worker, effect.incarnation)
         up = protocol.WorkerUp(effect.worker, effect.incarnation)
         label = f"{effect.worker}.{effect.incarnation} is up"
-        cluster.network.send(("C", effect.worker), None, label, self.handle, up)
+        cluster.scheduler.after(cluster.scheduler.delay(UP_TICKS), label, self.handle, up)

@@ -268,7 +268,7 @@ MOVE_FAULTS: dict[Callable[[Cluster], None], int] = {
     crash_target: 4,
     zombie_source: 3,
     zombie_target: 3,
-    lose_target: 1,
+    lose_target: 2,
     partition_peers: 3,
     break_stream: 2,
     kill_task: 2,

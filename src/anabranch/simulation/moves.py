@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
 WORKERS_MAX = 4
-IDLE_TICKS, IDLE_MAX = 30, 60
+IDLE_TICKS, IDLE_MAX = 30, 100
 Owners = tuple[WorkerId, ...]
-_STRATEGIES = (*STRATEGIES, STANDBY)
+_STRATEGIES = (*STRATEGIES, STANDBY, "lazy", "meces", "replicate", "stop-restart")
 
 
 class Moves:
@@ -81,7 +81,7 @@ class Moves:
         self.number += 1
         self.strategy = strategy
         event = protocol.ReconfigurationRequested(self.number, owners, workers, strategy, options)
-        self.request, self.is_reached = event, False
+        self.request, self.is_reached, self.idle_count = event, False, 0
         self.open[self.number] = strategy
         change = sum(a != b for a, b in zip(machine.routing.owners, owners, strict=True))
         self.cluster.scheduler.note(f"REQUEST {self.number} {strategy} {options} {owners}")
@@ -99,7 +99,7 @@ class Moves:
     def _plan(self) -> tuple[Owners, tuple[WorkerId, ...]]:
         rng = self.cluster.rng
         owners, workers = self._present()
-        if self.before is not None and rng.random() < 0.25:
+        if self.before is not None and rng.random() < 0.35:
             return self.before  # cancel
         kind = rng.choice(("rescale", "rescale", "rescale", "some", "drain", "random"))
         if kind == "rescale":

@@ -38,6 +38,11 @@ class Network:
             self._busy_until[channel] = when
         scheduler.at(when, label, deliver, *args)
 
+    def hold(self, channel: object, ticks: int) -> None:
+        """Let the next message of a channel take at least so long."""
+        when = self._scheduler.now + ticks
+        self._busy_until[channel] = max(self._busy_until.get(channel, 0), when)
+
     def cut(self, ends: tuple[str, str], ticks: int) -> None:
         """Partition two endpoints for a while."""
         self._cuts[ends] = self._scheduler.now + ticks

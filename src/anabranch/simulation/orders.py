@@ -146,15 +146,12 @@ class Job:
 
     def copy(self) -> None:
         """Make replicas, one key group after the other."""
-        if not self.left:
-            self.end()
-            return
-        group = self.left[0]
-        if not self._is_of_use(group) or self.process.target.replica_of(group):
-            self.left.pop(0)
-            self.copy()
-            return
-        self._slice(group, 0, 0, {})
+        while self.left:
+            group = self.left.pop(0)
+            if self._is_of_use(group) and self.process.target.replica_of(group) is None:
+                self._slice(group, 0, 0, {})
+                return
+        self.end()
 
     def _is_of_use(self, group: KeyGroup) -> bool:
         """Whether a copy is wanted: a later order to clean up may have come first."""
@@ -196,8 +193,7 @@ class Job:
             process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),)))
             self._count("groups_copied")
             process.cluster.count("groups_copied")
-        self.left.pop(0)
-        self.copy()
+        _WORK[self.order.kind](self)
 
     def catch_up(self) -> None:
         """Bring replicas up to date."""
@@ -206,8 +202,11 @@ class Job:
             return
         group = self.left.pop(0)
         replica = self.process.target.replica_of(group)
-        if replica is None or not self.process.takes_replica(group):
+        if not self._is_of_use(group):
             self.catch_up()
+            return
+        if replica is None:
+            self._slice(group, 0, 0, {})
             return
 
         def then(delta: Parcel | None) -> None:

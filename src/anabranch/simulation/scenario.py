@@ -54,9 +54,13 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
 
 def _schedule_moves(cluster: Cluster, batches: int) -> None:
     rng, scheduler = cluster.rng, cluster.scheduler
-    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
-        when = int(rng.random() * batches * BATCH_TICKS)
+    when = int(rng.random() * batches * BATCH_TICKS)
+    for _ in range(rng.choice((0, 1, 1, 2, 2, 3))):
         scheduler.at(when, "", _begin_move, cluster)
+        if rng.random() < 0.7:  # while the one before is likely to run
+            when += int(rng.random() * MOVE_TICKS)
+        else:
+            when = int(rng.random() * batches * BATCH_TICKS)
 
 
 def _begin_move(cluster: Cluster) -> None:

@@ -38,6 +38,12 @@ class Source:
         """The state was read anew, or dropped: no delta leads to it."""
         self.journals.pop(group, None)
 
+    def regained(self, groups: tuple[KeyGroup, ...]) -> None:
+        """Key groups were granted again."""
+        for group in groups:
+            if self.process.machine.granted.get(group, 0) > self.given.get(group, 0):
+                self.given.pop(group, None)
+
     # -- handshake and import --
 
     def fetch(self, call: Call, wants: list[Want]) -> None:

@@ -215,6 +215,8 @@ class WorkerProcess:
         effects = self.machine.handle(event)
         for effect in effects:
             self._perform(effect)
+        if isinstance(event, protocol.GroupsGranted):
+            self.source.regained(event.groups)
         self.cluster.checks.worker_step(self, event)
         if self.waiters and not self.machine.is_busy(OPERATOR):
             waiters, self.waiters = self.waiters, []
