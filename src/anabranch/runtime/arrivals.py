@@ -182,7 +182,7 @@ class Arrivals:
         left = {record.group: record for record in records}
         requests = {request["group"]: request for request in head["groups"]}
         try:
-            items = self._peers.get(source).stream("fetch", head, FETCH_SECONDS_MAX)
+            items = self._peers.stream(source, "fetch", head, FETCH_SECONDS_MAX)
             for received in receive(items):
                 if received.is_gone:
                     continue

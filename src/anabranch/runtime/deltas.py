@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +36,9 @@ class DeltaLog:
     """The changes of one key group since an epoch, in order."""
 
     number: int
-    """Tells a replica whether it belongs to this log: state may have been loaded anew since."""
+    """Tells a replica whether it belongs to this log: state may have been loaded anew since.
+
+    Never used twice, also not by the process that replaces this one."""
     start: int
     """Changes up to this epoch are not here."""
     deltas: list[Delta] = field(default_factory=list)
@@ -58,7 +61,7 @@ class DeltaLogs:
         self._keyspace = keyspace
         self._bytes_max = bytes_max
         self._logs: dict[Place, DeltaLog] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(time.time_ns())
         self._lock = threading.Lock()
 
     def open(self, place: Place, as_of: int) -> DeltaLog:

@@ -55,18 +55,18 @@ class Forwarding:
     def _forward(
         self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
     ) -> Forwarded:
-        peer = self._peers.get(effect.target)
-        exchange = peer.exchange({**header, "groups": list(effect.groups)})
-        try:
-            schema = pa.schema([])
-            for batch in self._rows(run, effect.groups):
-                schema = batch.schema
-                exchange.write(batch)
-                self._core.count({"forwarded_rows": batch.num_rows})
-            exchange.done_writing(schema)
-            return _answer(exchange, effect.groups)
-        finally:
-            exchange.close()
+        with self._peers.using(effect.target) as peer:
+            exchange = peer.exchange({**header, "groups": list(effect.groups)})
+            try:
+                schema = pa.schema([])
+                for batch in self._rows(run, effect.groups):
+                    schema = batch.schema
+                    exchange.write(batch)
+                    self._core.count({"forwarded_rows": batch.num_rows})
+                exchange.done_writing(schema)
+                return _answer(exchange, effect.groups)
+            finally:
+                exchange.close()
 
     def _rows(self, run: RunningTransaction, groups: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         for chunk in run.rows.chunks():

@@ -139,7 +139,7 @@ class Imports:
         }
         left = dict(wanted)
         try:
-            items = self._peers.get(some.source).stream("fetch", head)
+            items = self._peers.stream(some.source, "fetch", head)
             for received in receive(items, lambda g, size: self._piece(wanted[g][0], size)):
                 record, _ = left[received.group]
                 if not received.is_gone:

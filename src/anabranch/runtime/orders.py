@@ -24,6 +24,9 @@ from anabranch.transport.wire import Message
 CALL_SECONDS_MAX = 10.0
 RELEASE_SECONDS_MAX = 600.0
 
+PACED = ("copy", "catch-up", "import")
+"""Orders whose rate is that of the whole worker from then on."""
+
 
 class Copying:
     """One running order that copies; `clean` stops it for some key groups."""
@@ -77,7 +80,7 @@ class Orders:
     def perform(self, name: str, message: Message) -> Message:
         """Do it; the counters of what was done."""
         self._peers.remember(message.get("peer"), message.get("address"))
-        if "rate" in message:  # None: as fast as possible
+        if name in PACED and "rate" in message:  # None: as fast as possible
             self._pace.set(message["rate"])
         return self._orders[name](message)
 
@@ -122,7 +125,7 @@ class Orders:
         if not groups:
             return
         head = {"operator": slot.name, "definition": slot.definition_id, "groups": groups}
-        items = self._peers.get(source).stream("copy", head)
+        items = self._peers.stream(source, "copy", head)
 
         def piece(group: int, size: int) -> None:
             self._pace.take(size, lambda: copying.is_stopped(group))
@@ -137,7 +140,7 @@ class Orders:
                     self._make_replica(slot, source, received)
                     counted["groups"] += 1
         finally:
-            items.close()  # type: ignore[attr-defined]
+            items.close()
 
     def _make_replica(self, slot: OperatorSlot, source: str, received: Received) -> None:
         group, core = received.group, self._core
@@ -201,7 +204,7 @@ class Orders:
             return lost
         as_of = {group: epoch for group, _, epoch in since}
         head = {"operator": slot.name, "definition": slot.definition_id, "groups": since}
-        items = self._peers.get(source).stream("deltas", head)
+        items = self._peers.stream(source, "deltas", head)
         stopped = copying.is_stopped
         for received in receive(items, lambda g, size: self._pace.take(size, lambda: stopped(g))):
             counted.update(received.counted)
