@@ -1,172 +1,231 @@
-"""`anabranch demo`: a stream, a stateful query, a killed worker, and a check against an oracle."""
+"""`anabranch demo`: a stream under load is rescaled 2 -> 3 -> 2 while it runs, and checked."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
+    from anabranch.bench.latency import Timeline
+    from anabranch.bench.load import LoadedQuery
     from anabranch.cli.main import Subparsers
+    from anabranch.runtime.move import MoveReport
     from anabranch.service import StateService
 
-ROWS_A_BATCH = 20_000
-CUSTOMERS = 5_000
+RATE = 20_000
+CUSTOMERS = 200_000
 SPREAD = 2_654_435_761
 """Knuth's multiplicative constant: spreads order numbers over customers, in Spark and in NumPy."""
+WARM_UP_ROWS = 400_000
+BAR = 24
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "demo",
-        help="a small streaming query that survives the death of a worker",
+        help="a streaming query that is rescaled while it runs, checked",
         description=(
-            "Counts orders and sums amounts for each customer of a generated stream, kills a "
-            "worker in the middle, and compares the result with a sequential computation."
+            "Counts orders and sums amounts for each customer of a steady stream; goes from 2 to 3 "
+            "workers and back while the stream runs; draws the latency of rows over time; compares "
+            "the result with a sequential computation."
         ),
     )
-    parser.add_argument("--seconds", type=float, default=20, help="how long to run (20)")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (2)")
+    parser.add_argument(
+        "--seconds", type=float, default=8, help="steady load before, between and after (8)"
+    )
+    parser.add_argument("--rate", type=int, default=RATE, help=f"rows a second ({RATE:,})")
+    parser.add_argument("--strategy", default="live", help="how key groups move (live)")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("anabranch-demo.png"), help="where the picture goes"
+    )
     parser.set_defaults(run=run_demo)
 
 
 @dataclass
 class Sink:
-    """An idempotent sink: the last value of each customer, by batch id."""
+    """An idempotent sink: the last value of each customer."""
 
     totals: dict[int, tuple[int, int]] = field(default_factory=dict)
-    batches: int = 0
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """foreachBatch's function."""
         rows = batch.toArrow().to_pydict()
         values = zip(rows["orders"], rows["amount"], strict=True)
         self.totals.update(zip(rows["customer"], values, strict=True))
-        self.batches = batch_id + 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """A reconfiguration, in seconds since the load began."""
+
+    name: str
+    start: float
+    end: float
+    report: MoveReport
 
 
 def run_demo(args: argparse.Namespace) -> int:
     """Run it; the exit code says whether the results were right."""
+    from anabranch.migration.strategies import check
+
+    check(args.strategy, {})
     check_java()
-    print("Starting Spark and the state service ...", flush=True)
+    print("Starting Spark and a state service with 2 workers ...", flush=True)
+    from anabranch.bench.load import LoadedQuery
     from anabranch.bench.session import spark_session
     from anabranch.service import StateService
 
-    with spark_session(memory="1g") as (spark, folder):
-        state = str(folder / "state")
-        with StateService(spark, state, workers=args.workers) as service:
-            sink = Sink()
-            query = _start_query(spark, service, sink, str(folder / "checkpoint"))
-            try:
-                _watch(query, service, args.seconds)
-            finally:
-                query.stop()
-            if query.exception() is not None:
-                print(f"The query failed: {query.exception()}", file=sys.stderr)
-                return 1
-            return _verdict(sink)
+    with (
+        spark_session(memory="1g") as (spark, folder),
+        StateService(spark, str(folder / "state"), workers=2) as service,
+    ):
+        sink = Sink()
+        query = LoadedQuery(_query(spark, service), folder, 0, sink.write)
+        query.start()
+        try:
+            timeline, changes = _run(query, service, args)
+        finally:
+            query.stop()
+        _show(timeline, changes, args.plot)
+        return _verdict(sink, query.next_row)
 
 
-def _start_query(
-    spark: SparkSession, service: StateService, sink: Sink, checkpoint: str
-) -> StreamingQuery:
+def _query(spark: SparkSession, service: StateService) -> Callable[[Path], DataFrame]:
     from pyspark.sql import functions as F
 
     from anabranch import agg
+    from anabranch.bench.openloop import row_numbers
 
-    orders = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", ROWS_A_BATCH)
-        .option("numPartitions", 2)
-        .load()
-        .select(
-            ((F.col("value") * SPREAD) % CUSTOMERS).alias("customer"),
-            (F.col("value") % 100).alias("amount"),
+    def make(schedule: Path) -> DataFrame:
+        orders = row_numbers(spark, schedule).select(
+            ((F.col("row") * SPREAD) % CUSTOMERS).alias("customer"),
+            (F.col("row") % 100).alias("amount"),
         )
-    )
-    totals = service.group_by(orders, "customer").aggregate(
-        orders=agg.count(), amount=agg.sum("amount"), name="totals"
-    )
-    return (
-        totals.writeStream.foreachBatch(sink.write)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime="500 milliseconds")
-        .start()
-    )
+        return service.group_by(orders, "customer").aggregate(
+            orders=agg.count(), amount=agg.sum("amount"), name="totals"
+        )
+
+    return make
 
 
-def _watch(query: StreamingQuery, service: StateService, seconds: float) -> None:
-    """Print a line for each batch; kill a worker half way."""
+def _run(
+    query: LoadedQuery, service: StateService, args: argparse.Namespace
+) -> tuple[Timeline, list[Change]]:
+    print(f"Warming up with {WARM_UP_ROWS:,} orders of {CUSTOMERS:,} customers ...", flush=True)
+    query.burst(WARM_UP_ROWS, WARM_UP_ROWS // 8, lambda _: None)
+    load = query.open(args.rate)
     print(
-        f"Running for {seconds:.0f} seconds. Orders are counted and summed for each customer; "
-        "state lives in the workers.\n"
+        f"Now {args.rate:,} orders a second, whatever happens. Latency counts from the time at "
+        "which a row should have been sent.\n"
     )
-    print(f"{'batch':>6} {'rows':>8} {'duration':>10} {'state rows':>11}  workers")
-    shown = -1
-    started: float | None = None
-    is_killed = False
-    while query.isActive and (started is None or time.monotonic() - started < seconds):
-        for report in query.recentProgress:
-            if report["batchId"] > shown and report["numInputRows"]:
-                shown = report["batchId"]
-                started = started or time.monotonic()
-                print(_line(report, service.status()), flush=True)
-        if started is not None and not is_killed and time.monotonic() - started > seconds / 2:
-            is_killed = True
-            _kill_one(service)
-        time.sleep(0.1)
+    print(f"{'time':>7} {'rows done':>11} {'latency':>9}  key groups of each worker")
+    changes = []
+    watch = _Watch(query, service, load.started)
+    watch.steady(args.seconds)
+    for workers in (3, 2):
+        name = f"{len(service.status()['workers'])} -> {workers} workers"
+        start = time.time() - load.started
+        print(f"        rescale({workers}, strategy={args.strategy!r})", flush=True)
+        move = service.rescale(workers, strategy=args.strategy)
+        while not move.wait(0.2):
+            watch.line(move.progress)
+        end = time.time() - load.started
+        changes.append(Change(name, start, end, move.report()))
+        watch.line(1.0)
+        watch.steady(args.seconds)
+    query.drain()
+    return query.timeline(load), changes
 
 
-def _line(report: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    workers = "  ".join(
-        f"{name} {worker['status']}"
-        + f" (restarts: {worker['restarts']})" * (worker["restarts"] > 0)
-        for name, worker in status["workers"].items()
-    )
-    batch, rows = report["batchId"], report["numInputRows"]
-    duration = f"{report['durationMs']['triggerExecution']} ms"
-    state_rows = status["operators"]["totals"]["rows"]
-    return f"{batch:>6} {rows:>8,} {duration:>10} {state_rows:>11,}  {workers}"
+class _Watch:
+    """A line a second: what a user who watches latency sees."""
+
+    def __init__(self, query: LoadedQuery, service: StateService, started: float) -> None:
+        self._query = query
+        self._service = service
+        self._started = started
+        self._next = 0.0
+
+    def steady(self, seconds: float) -> None:
+        """Watch for a while."""
+        end = time.time() + seconds
+        while time.time() < end:
+            self._query.watch(0.1)
+            self.line()
+
+    def line(self, progress: float | None = None) -> None:
+        """Print, once a second and at the end of a move."""
+        now = time.time()
+        if now < self._next and progress != 1.0:
+            return
+        self._next = now + 1
+        self._query.collect()
+        last = self._query.batches[-1]
+        workers = self._service.status()["workers"]
+        shares = "  ".join(f"{name} {worker['key_groups']}" for name, worker in workers.items())
+        bar = ""
+        if progress is not None:
+            done = round(BAR * progress)
+            bar = f"  [{'#' * done}{'.' * (BAR - done)}] {progress:4.0%}"
+        latency = f"{(last.committed - last.started) * 1000:,.0f} ms"
+        seconds = f"{max(0.0, now - self._started):.1f} s"
+        print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{bar}", flush=True)
 
 
-def _kill_one(service: StateService) -> None:
-    name, worker = next(iter(service.status()["workers"].items()))
-    if worker["pid"] is not None:
-        print(f"  -> kill -9 of worker {name} (process {worker['pid']}); the query goes on")
-        os.kill(worker["pid"], signal.SIGKILL)
+def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:
+    from anabranch.bench.latency import Window
+
+    print(f"\n{'latency of rows':<22} {'before':>16} {'during':>16} {'after':>16}")
+    starts = [0.0, *(c.end for c in changes[:-1])]
+    ends = [*(c.start for c in changes[1:]), timeline.end]
+    for change, before, after in zip(changes, starts, ends, strict=True):
+        spans = (
+            timeline.before(Window(before, change.start)),
+            timeline.during(Window(change.start, change.end)),
+            timeline.after(Window(change.end, after)),
+        )
+        cells = "".join(f"{s.p50 * 1000:>8.0f} /{s.peak * 1000:>5.0f} ms" for s in spans)
+        print(f"{change.name:<22} {cells}   (median / peak)")
+    for change in changes:
+        print(f"\n{change.report}")
+    try:
+        from anabranch.bench.plots import plot_timeline
+
+        marks = [(c.name, c.start, c.end) for c in changes]
+        plot_timeline(timeline, marks, plot)
+        print(f"\nLatency over time, with the moves marked: {plot}")
+    except ValueError as error:  # without matplotlib
+        print(f"\n{error}")
 
 
-def _verdict(sink: Sink) -> int:
+def _verdict(sink: Sink, rows: int) -> int:
     """Compare with a sequential computation over the same orders."""
     import numpy as np
 
-    numbers = np.arange(sink.batches * ROWS_A_BATCH, dtype=np.int64)
+    numbers = np.arange(rows, dtype=np.int64)
     customers = (numbers * SPREAD) % CUSTOMERS
     counts = np.bincount(customers, minlength=CUSTOMERS)
     amounts = np.bincount(customers, weights=numbers % 100, minlength=CUSTOMERS).astype(np.int64)
     expected = {
         customer: (int(counts[customer]), int(amounts[customer]))
-        for customer in range(CUSTOMERS)
-        if counts[customer]
+        for customer in np.flatnonzero(counts).tolist()
     }
     wrong = sum(1 for k in expected.keys() | sink.totals if expected.get(k) != sink.totals.get(k))
-    print(
-        f"\n{len(numbers):,} orders of {len(expected):,} customers in {sink.batches} batches, "
-        "one worker killed in the middle."
-    )
+    print(f"\n{rows:,} orders of {len(expected):,} customers.")
     if wrong:
-        print(f"WRONG: {wrong} customers differ from the sequential computation.")
+        print(
+            f"WRONG: {wrong:,} customers differ from the sequential computation.", file=sys.stderr
+        )
         return 1
     print("Every count and every sum equals the sequential computation: nothing lost or doubled.")
     return 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Run = Callable[[argparse.Namespace], int]
 
 COMMANDS = {
-    "demo": "a streaming query that survives the death of a worker, checked",
+    "demo": "a streaming query that is rescaled while it runs, checked",
     "bench": "compare with Spark's own operators, on the same data",
     "simulate": "run the protocol against crashes and delays, from a seed",
     "doctor": "check that this machine can run Anabranch",
