@@ -68,11 +68,17 @@ def stale_cache(machine: WorkerMachine) -> None:
 
 
 def other_base(machine: WorkerMachine) -> None:
+    machine.transactions[1].loading = ()
     machine.held[OP][KeyGroup(0)] = HeldGroup(Epoch(7))
 
 
 def nothing_loaded(machine: WorkerMachine) -> None:
-    machine.transactions[1].phase = TxPhase.APPLYING
+    machine.transactions[1].phase, machine.transactions[1].loading = TxPhase.APPLYING, ()
+
+
+def part_without_source(machine: WorkerMachine) -> None:
+    machine.owners.sources[OP] = {KeyGroup(1): W2}
+    machine.held[OP][KeyGroup(0)] = HeldGroup(Epoch(0), is_partial=True)
 
 
 def base_too_new(machine: WorkerMachine) -> None:
@@ -97,6 +103,7 @@ def no_reason_to_wait(machine: WorkerMachine) -> None:
         (other_base, "applies_on_base"),
         (nothing_loaded, "applies_on_base"),
         (base_too_new, "base_before_epoch"),
+        (part_without_source, "partial_has_source"),
         (not_owned, "busy_is_owned"),
         (no_reason_to_wait, "waiting_has_reason"),
     ],

@@ -14,25 +14,30 @@ from anabranch.errors import (
     ProtocolViolation,
     ServiceUnavailable,
 )
-from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.protocol.invariants import check_worker
 from anabranch.protocol.worker import (
     TRANSITIONS,
     AnswerTransaction,
     ApplyTransaction,
     ChangesDurable,
+    DropGroups,
     DropOperator,
     DropOutputs,
     Effect,
     Event,
+    ForwardFailed,
     GroupsGranted,
     GroupsLoaded,
+    GroupsReleased,
+    HeldGroup,
     LaneGone,
     LoadGroups,
     OperatorInstalled,
     PersistChanges,
     RefuseTransaction,
     RowsComplete,
+    RowsForwarded,
     TransactionApplied,
     TransactionFailed,
     TransactionOpened,
@@ -43,6 +48,7 @@ from anabranch.protocol.worker import (
 OP = "counts"
 ALL = tuple(KeyGroup(g) for g in range(4))
 ERROR = ProcessorError("user code failed")
+W2 = WorkerId("w2")
 
 
 def groups(*numbers: int) -> tuple[KeyGroup, ...]:
@@ -112,6 +118,8 @@ def bring(worker: Driver, phase: TxPhase) -> None:
     worker(opened(1))
     if phase is TxPhase.RECEIVING:
         return
+    if phase is TxPhase.FORWARDING:
+        worker(GroupsReleased(ALL, 2, W2))
     worker(RowsComplete(1))
     if phase in (TxPhase.APPLYING, TxPhase.PERSISTING):
         worker(GroupsLoaded(1))
@@ -128,6 +136,8 @@ OF_ONE: dict[type[Event], Callable[[], Event]] = {
     ChangesDurable: lambda: ChangesDurable(1),
     TransactionFailed: lambda: TransactionFailed(1, ERROR),
     LaneGone: lambda: LaneGone(1),
+    RowsForwarded: lambda: RowsForwarded(1, W2),
+    ForwardFailed: lambda: ForwardFailed(1, W2, ERROR),
 }
 
 
@@ -150,7 +160,7 @@ def test_every_pair_of_phase_and_event(worker: Driver, phase: TxPhase, kind: typ
 def test_events_of_an_ended_transaction(worker: Driver, kind: type[Event]) -> None:
     worker.run(opened(1))
     event = OF_ONE[kind]()
-    if kind in (RowsComplete, LaneGone, TransactionOpened):
+    if kind in (RowsComplete, LaneGone, TransactionOpened, RowsForwarded, ForwardFailed):
         # Rows and the end of a stream may be on their way when the worker has refused.
         effects = worker(event)
         assert effects == []
@@ -166,6 +176,7 @@ def test_every_target_of_the_table_is_reached() -> None:
             _after_rows(lambda w: bring_other(w)),
             _after_rows(lambda w: None),
             _after_rows(lambda w: w.run(opened(8, epoch=3, base=2)), epoch=4, base=3),
+            _after_rows(lambda w: w(GroupsReleased(ALL, 2, W2))),
         }
     }
     for pair, targets in reached.items():
@@ -178,7 +189,7 @@ def bring_other(worker: Driver) -> None:
 
 
 def _after_rows(
-    prepare: Callable[[Driver], None], epoch: int = 0, base: int | None = None
+    prepare: Callable[[Driver], object], epoch: int = 0, base: int | None = None
 ) -> TxPhase | None:
     worker = Driver()
     prepare(worker)
@@ -284,8 +295,9 @@ def test_failed_load_leaves_nothing_behind(worker: Driver) -> None:
     worker(opened(2, epoch=1, base=0))
     assert worker(RowsComplete(2))[-1] == LoadGroups(2, groups(1, 2, 3), Epoch(0))
     refused = RefuseTransaction(2, ERROR)
-    assert worker(TransactionFailed(2, ERROR)) == [DropOutputs(OP, ALL), refused]
-    assert worker.machine.held[OP] == {}
+    dropped = [DropGroups(OP, groups(1, 2, 3)), DropOutputs(OP, ALL)]
+    assert worker(TransactionFailed(2, ERROR)) == [*dropped, refused]
+    assert worker.machine.held[OP] == {KeyGroup(0): HeldGroup(Epoch(0))}  # as it was
 
 
 @pytest.mark.parametrize("phase", [TxPhase.APPLYING, TxPhase.PERSISTING])
