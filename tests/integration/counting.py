@@ -51,6 +51,9 @@ class CountingGroup:
         }
         return {"counts": pa.table(columns)}
 
+    def export_packed(self, bins: Collection[int]) -> Sections:
+        return self.export(bins)
+
     def install(self, sections: Sections) -> None:
         for row in sections["counts"].to_pylist():
             self.counts[row["k"]] = (row[HASH], row["n"])

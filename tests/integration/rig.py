@@ -24,6 +24,7 @@ from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processor.contract import BatchTimes, RowChunk
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.launcher import LocalLauncher, LocalWorker
+from anabranch.state.contract import Sections
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.wire import encode
 from tests.integration.operators import CASES, Case, make_case
@@ -214,17 +215,17 @@ class Rig:
             found: list[str] = []
             for worker in set(self.routing.values()):
                 groups = [g for g, w in self.routing.items() if w == worker]
-                found += _state_of(self.peers[worker], operator.name, groups)
+                found += _state_of(self.peers[worker], operator, groups)
             assert sorted(found) == operator.oracle.state()
 
 
-def _state_of(peer: Peer, operator: str, groups: list[int]) -> list[str]:
+def _state_of(peer: Peer, operator: Operator, groups: list[int]) -> list[str]:
     """Entries of key groups, as another worker would get them."""
     found: list[str] = []
     done = set()
-    body = {"operator": operator, "definition": 1, "groups": groups}
+    body = {"operator": operator.name, "definition": 1, "groups": groups}
     for head, tables in peer.stream("copy", body):
-        found += [repr(row) for table in tables.values() for row in table.to_pylist()]
+        found += operator.oracle.entries(tables)
         if head["kind"] == "done":
             done.add(head["group"])
     assert done == set(groups)
@@ -296,6 +297,12 @@ class Oracle:
         return sorted(
             repr(row) for table in tx.outputs for row in table.drop_columns([GROUP]).to_pylist()
         )
+
+    def entries(self, exported: Sections) -> list[str]:
+        """What was exported in whatever form, comparable."""
+        state = self._engine.create_group()
+        state.install(exported)
+        return [repr(row) for table in state.export().values() for row in table.to_pylist()]
 
     def state(self) -> list[str]:
         return sorted(

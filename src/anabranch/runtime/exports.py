@@ -76,7 +76,7 @@ class Exports:
                 slices = slices_of(state, self._keyspace, range(self._keyspace.bins), SLICE_BYTES)
             for bins in slices:
                 with self._still(slot, group) as (state, as_of):
-                    sections = state.export(bins)
+                    sections = state.export_packed(bins)
                 if not log.is_alive:
                     return False
                 yield {"group": group, "kind": "slice", "bins": bins, "as_of": as_of}, sections
@@ -169,7 +169,7 @@ class Exports:
                 limit = FROZEN_SLICE_BYTES
                 for some in slices_of(state, self._keyspace, wanted, limit):
                     with self._frozen(slot, group, as_of) as (state, _):
-                        sections = state.export(some)
+                        sections = state.export_packed(some)
                     yield {"group": group, "kind": "slice", "bins": some, "as_of": as_of}, sections
             is_replica = deltas is not None
             yield {**_done(group, as_of, wear, None), "replica": is_replica}, {}

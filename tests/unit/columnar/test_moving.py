@@ -95,3 +95,30 @@ def test_due_sessions() -> None:
         return sum(len(worker.engine.due_hashes(table, times)) for table in tables)
 
     assert [due(9999), due(10_000), due(15_000), due(10**6)] == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "arenas"])
+def test_packed_entries(kind: str) -> None:
+    """Sessions are lists: their records point into arenas."""
+    rows = session_rows([(sensor, second, 1) for sensor in range(50) for second in (0, 30)])
+    source = filled() if kind == "fixed" else sessions(append=True)
+    target = windowed(append=True) if kind == "fixed" else sessions(append=True)
+    if kind == "arenas":
+        source.run(rows)
+    for group, table in source.tables.items():
+        for bins in ([0, 2], [1, 3]):
+            packed = table.export_packed(bins)
+            plain = table.export(bins)[SECTION]
+            for section in packed.values():
+                assert section.column(HASH).to_pylist() == plain.column(HASH).to_pylist()
+                half = section.num_rows // 2  # a slice has an offset
+                target.tables[group].install({"packed": section.slice(half)})
+                target.tables[group].install({"packed": section.slice(0, half)})
+    assert target.dump() == source.dump()
+    target.epoch = source.epoch
+    if kind == "arenas":
+        later = target.run(rows, 20_000), source.run(rows, 20_000)
+    else:
+        later = target.run(window_rows(ROWS), 2000), source.run(window_rows(ROWS), 2000)
+    assert entries(later[0]) == entries(later[1])
+    assert target.dump() == source.dump()

@@ -14,11 +14,15 @@ from anabranch.state.columnar.arena import Arena
 from anabranch.state.columnar.index import HashIndex, Slots
 from anabranch.state.columnar.keyed import arena_rows, replay
 from anabranch.state.columnar.layout import SECTION, Layout, Records, columns_of, fixed
+from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
 
 UNKNOWN = -(2**63)
 NEVER = 2**63 - 1
 _GROWTH = 1.25
+
+PACKED = "packed"
+"""Section with records as they are in memory."""
 
 
 class GroupTable:
@@ -143,29 +147,68 @@ class GroupTable:
     def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
         """All entries, or those of some bins or hashes, in the order of bins."""
         if hashes is None:
-            hashes, slots = self.index.entries()
+            entries = self.index.entries()
         else:
             wanted = np.unique(hashes)
             at, slots = self.index.pairs(wanted)
-            hashes = wanted[at]
+            entries = wanted[at], slots
+        hashes, slots = self._by_bin(*entries, bins)
+        return {SECTION: self.layout.section(hashes, self.columns(slots))}
+
+    def export_packed(self, bins: Collection[int]) -> Sections:
+        """Records as they lie in memory, and what they point to."""
+        hashes, slots = self._by_bin(*self.index.entries(), bins)
+        raw = self._raw.take(slots)
+        records = raw.view(self.layout.record)
+        kind = pa.binary(self.layout.raw.itemsize)
+        packed = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw)])
+        pointed = [
+            arena.take(np.ascontiguousarray(records[part.value]))
+            for part, arena in zip(self.layout.arena_parts, self.arenas, strict=True)
+        ]
+        names = [HASH, PACKED, *(part.name for part in self.layout.arena_parts)]
+        return {PACKED: pa.Table.from_arrays([pa.array(hashes), packed, *pointed], names)}
+
+    def _by_bin(
+        self, hashes: Int64s, slots: Slots, bins: Collection[int] | None
+    ) -> tuple[Int64s, Slots]:
+        """Entries (of some bins) in the order of bins."""
         of_entry = self._keyspace.bin_of(hashes).astype(np.uint16)
-        if bins is not None:
+        if bins is not None and len(bins) < self._keyspace.bins:
             some = np.zeros(self._keyspace.bins, bool)
             some[list(bins)] = True
             kept = np.flatnonzero(some[of_entry])
             hashes, slots, of_entry = hashes[kept], slots[kept], of_entry[kept]
         order = np.argsort(of_entry, kind="stable")
-        return {SECTION: self.layout.section(hashes[order], self.columns(slots[order]))}
+        return hashes[order], slots[order]
 
     def install(self, sections: Sections) -> None:
         """Add exported entries; an undo keeps them."""
-        table = sections.get(SECTION)
-        if table is None or not table.num_rows:
-            return
+        for section, take_in in ((SECTION, self._from_columns), (PACKED, self._from_packed)):
+            table = sections.get(section)
+            if table is not None and table.num_rows:
+                (hashes,) = columns_of(table, pa.schema([pa.field(HASH, pa.int64())]))
+                self._install(hashes.to_numpy(), take_in(table))
+
+    def _from_columns(self, table: pa.Table) -> npt.NDArray[np.void]:
         layout = self.layout
-        (hashes,) = columns_of(table, pa.schema([pa.field(HASH, pa.int64())]))
         columns = columns_of(table, pa.schema([*layout.keys, *layout.state]))
-        unsorted = hashes.to_numpy()
+        return self.pack(columns).view(layout.raw)
+
+    def _from_packed(self, table: pa.Table) -> npt.NDArray[np.void]:
+        layout = self.layout
+        packed = flat(table.column(PACKED))
+        start = packed.offset * layout.raw.itemsize
+        raw = np.frombuffer(packed.buffers()[1], layout.raw, len(packed), start)
+        if not layout.arena_parts:
+            return raw
+        records = raw.view(layout.record).copy()
+        for part, arena in zip(layout.arena_parts, self.arenas, strict=True):
+            column = flat(table.column(part.name))
+            records[part.value] = arena_rows(column, arena.append(column))
+        return records.view(layout.raw)
+
+    def _install(self, unsorted: Int64s, raw: npt.NDArray[np.void]) -> None:
         order = np.argsort(unsorted, kind="stable")  # quick: exported bins are sorted already
         sorted_hashes = unsorted[order]
         repeats = bool((sorted_hashes[1:] == sorted_hashes[:-1]).any())
@@ -173,7 +216,6 @@ class GroupTable:
             repeats = repeats or any(
                 bool(len(index.pairs(sorted_hashes)[0])) for index in (self.index, self._before)
             )
-        raw = self.pack(columns).view(layout.raw)
         slots = self._allocate(len(order))
         if slots[-1] - slots[0] == len(slots) - 1 and self._size - 1 == slots[-1]:
             self._raw[slots[0] : self._size] = raw  # new space at the end

@@ -93,6 +93,9 @@ class RowGroupState:
         keys, records = self._by_bin(bins, hashes)
         return export_records(self.layout, keys, records)
 
+    def export_packed(self, bins: Collection[int]) -> Sections:
+        return self.export(bins)
+
     def install(self, sections: Sections) -> None:
         added = load_sections(self, sections, changelog=False)
         self.entries += added
