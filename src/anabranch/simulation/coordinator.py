@@ -55,6 +55,9 @@ class CoordinatorProcess:
             return
         for effect in self.machine.handle(event):
             self._perform(effect)
+        gate = self.machine.gate
+        if gate is not None and isinstance(event, protocol.LaneBegan) and gate.holds(event, GROUPS):
+            self.cluster.count("begins_gated")
         if isinstance(event, protocol.WorkerDown):
             self.has_given_up |= self.machine.fleet.is_given_up(event.worker)
         self.cluster.checks.coordinator_step(self)

@@ -1,0 +1,95 @@
+"""Assignments: little movement, even shares, less load on the busiest worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration.assignment import Owners, assign, by_load, by_range, minimal
+from anabranch.migration.plan import moves_between
+from anabranch.model.ids import WorkerId
+
+
+def names(count: int) -> tuple[WorkerId, ...]:
+    return tuple(WorkerId(f"w{n}") for n in range(1, count + 1))
+
+
+def owners_of(count: int, groups: int = 128) -> Owners:
+    return tuple(names(count)[g % count] for g in range(groups))
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Owners, tuple[WorkerId, ...]]:
+    known = names(6)
+    owners = draw(st.lists(st.sampled_from(known), min_size=1, max_size=40))
+    workers = draw(st.lists(st.sampled_from(known), min_size=1, unique=True))
+    return tuple(owners), tuple(workers)
+
+
+def test_eight_to_twelve() -> None:
+    before = owners_of(8)
+    assert len(moves_between(before, minimal(before, names(12)))) == 40  # a third would be 43
+    ranges = by_range(128, names(8))
+    assert len(moves_between(ranges, by_range(128, names(12)))) == 111
+
+
+@given(situations())
+def test_shares_differ_by_one_at_most(situation: tuple[Owners, tuple[WorkerId, ...]]) -> None:
+    owners, workers = situation
+    for kind in ("minimal", "range"):
+        after = assign(owners, workers, kind)
+        assert set(after) <= set(workers)
+        shares = Counter(after)
+        counts = [shares[worker] for worker in workers]
+        assert max(counts) - min(counts) <= 1
+
+
+@given(situations())
+def test_nothing_moves_without_need(situation: tuple[Owners, tuple[WorkerId, ...]]) -> None:
+    owners, workers = situation
+    after = minimal(owners, workers)
+    held, shares = Counter(owners), Counter(after)
+    for move in moves_between(owners, after):
+        assert move.source not in workers or held[move.source] > shares[move.source]
+        assert held[move.target] < shares[move.target]
+    assert minimal(after, workers) == after
+
+
+@given(situations(), st.lists(st.floats(0, 1000, allow_nan=False), min_size=40, max_size=40))
+def test_load_on_the_busiest_does_not_grow(
+    situation: tuple[Owners, tuple[WorkerId, ...]], loads: list[float]
+) -> None:
+    owners, _ = situation
+    workers = tuple(sorted(set(owners)))
+    load = dict(enumerate(loads))
+
+    def most(of: Owners) -> float:
+        return max(
+            sum(load[g] for g, owner in enumerate(of) if owner == worker) for worker in workers
+        )
+
+    after = by_load(owners, workers, load)
+    assert most(after) <= most(owners) * (1 + 1e-9)
+    assert set(after) <= set(workers)
+
+
+def test_load_is_spread() -> None:
+    w1, w2 = names(2)
+    load = {0: 10.0, 1: 10.0, 2: 1.0, 3: 1.0}
+    assert by_load((w1, w1, w2, w2), (w1, w2), load).count(w1) < 4
+    after = by_load((w1, w1, w2, w2), (w1, w2), load)
+    assert {after[0], after[1]} == {w1, w2}
+
+
+def test_one_heavy_key_group_stays() -> None:
+    w1, w2 = names(2)
+    assert by_load((w1, w2), (w1, w2), {0: 100.0, 1: 1.0}) == (w1, w2)
+
+
+def test_unknown_assignment() -> None:
+    with pytest.raises(InvalidArgument, match="minimal, range"):
+        assign(owners_of(2), names(2), "random")

@@ -1,0 +1,168 @@
+"""Strategies as generators: their steps in order; plans in rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.errors import InvalidArgument
+from anabranch.migration import steps as step
+from anabranch.migration.plan import (
+    Move,
+    by_pair,
+    in_rounds,
+    moves_between,
+    without_clashes,
+)
+from anabranch.migration.steps import Arrival, Outcome
+from anabranch.migration.strategies import STANDBY, STRATEGIES, check, steps_of
+from anabranch.model.ids import KeyGroup, WorkerId
+
+W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
+MOVES = tuple(Move(KeyGroup(g), W1, W2 if g % 2 else W3) for g in range(6))
+
+
+def run(name: str, outcomes: dict[type, Outcome] | None = None, **options: Any) -> list[Any]:
+    """All steps of a strategy; parts that run together come one after the other."""
+    found: list[Any] = []
+    running = steps_of(name, MOVES, options)
+    outcome = None
+    while True:
+        try:
+            wanted = running.send(outcome)
+        except StopIteration:
+            return found
+        found.append(wanted)
+        if isinstance(wanted, step.Together):
+            for part in wanted.parts:
+                found.extend(part)
+        outcome = (outcomes or {}).get(type(wanted), Outcome())
+
+
+def kinds(found: list[Any]) -> list[str]:
+    return [type(wanted).__name__ for wanted in found if not isinstance(wanted, step.Count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pause", "Gate Flip Import Ungate"),
+        ("order-unaware", "Flip Import"),
+        ("stop-restart", "Gate Quiet Save Restart Load Ungate"),
+        ("rhino", "Copy NextEpoch CatchUp Flip Import"),
+        ("replicate", "Copy Shadow CatchUp NextEpoch Lag Flip Shadow Import"),
+        ("lazy", "Connect Flip Import Clean"),
+        ("meces", "Connect NextEpoch Flip Import Clean"),
+        ("live", "Copy CatchUp NextEpoch CatchUp Flip Import Clean"),
+        ("drrs", "Together Flip Import Flip Import"),
+        ("megaphone", "NextEpoch Flip Import NextEpoch Flip Import"),
+    ],
+)
+def test_steps(name: str, expected: str) -> None:
+    assert kinds(run(name)) == expected.split()
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "stop-restart"])
+def test_every_key_group_is_flipped_once_and_imported(name: str) -> None:
+    found = run(name)
+    for kind in (step.Flip, step.Import):
+        moved = [m for wanted in found if isinstance(wanted, kind) for m in wanted.moves]
+        assert sorted(moved, key=lambda m: m.group) == list(MOVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrival"),
+    [
+        ("pause", Arrival.BLOCK),
+        ("megaphone", Arrival.BLOCK),
+        ("order-unaware", Arrival.BLOCK),
+        ("rhino", Arrival.GROUP),
+        ("live", Arrival.GROUP),
+        ("drrs", Arrival.GROUP),
+        ("meces", Arrival.BIN),
+        ("lazy", Arrival.KEY),
+    ],
+)
+def test_arrivals(name: str, arrival: Arrival) -> None:
+    flips = [wanted for wanted in run(name) if isinstance(wanted, step.Flip)]
+    assert {flip.arrival for flip in flips} == {arrival}
+    assert all(flip.ready_first == (name == "drrs") for flip in flips)
+
+
+def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
+    found = run("live", {step.CatchUp: Outcome({"delta_rows": 99})}, delta=10)
+    assert kinds(found) == ["Copy", "CatchUp", "CatchUp", "Flip", "Import", "Clean"]
+    assert step.Count("post_copies") in found
+    assert next(w for w in found if isinstance(w, step.Flip)).arrival is Arrival.KEY
+
+
+def test_replicate_gives_up_waiting() -> None:
+    found = run("replicate", {step.Lag: Outcome({"behind": 1})})
+    assert kinds(found).count("Lag") == 20
+    assert kinds(found)[-3:] == ["Flip", "Shadow", "Import"]
+
+
+def test_standby_never_ends() -> None:
+    running = steps_of(STANDBY, MOVES, {})
+    seen = [type(next(running)).__name__ for _ in range(7)]
+    assert seen == ["Copy", "NextEpoch", "CatchUp", "Count", "NextEpoch", "CatchUp", "Count"]
+
+
+@pytest.mark.parametrize(("plan", "rounds"), [("all-at-once", 1), ("fluid", 6), ("batched", 6)])
+def test_plans_of_megaphone(plan: str, rounds: int) -> None:
+    flips = [w for w in run("megaphone", plan=plan, batch=1) if isinstance(w, step.Flip)]
+    assert len(flips) == rounds
+
+
+def test_options() -> None:
+    check("live", {"wave": 4, "delta": 10})
+    check("megaphone", {"plan": "fluid"})
+    for name, options in (
+        ("teleport", {}),
+        ("live", {"speed": 1}),
+        ("pause", {"wave": 1}),
+        ("meces", {"batch": 0}),
+        ("meces", {"batch": True}),
+        ("megaphone", {"plan": "random"}),
+    ):
+        with pytest.raises(InvalidArgument):
+            check(name, options)
+    with pytest.raises(InvalidArgument):
+        run("megaphone", plan="random")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Move, ...]:
+    workers = st.sampled_from([W1, W2, W3, WorkerId("w4")])
+    before = draw(st.lists(workers, min_size=1, max_size=40))
+    after = draw(st.lists(workers, min_size=len(before), max_size=len(before)))
+    return moves_between(before, after)
+
+
+@given(plans(), st.integers(1, 5))
+def test_rounds_have_every_move_once(moves: tuple[Move, ...], size: int) -> None:
+    for rounds in (in_rounds(moves, size), without_clashes(moves, size)):
+        flat = [move for some in rounds for move in some]
+        assert sorted(flat, key=lambda m: m.group) == list(moves)
+        assert all(rounds)
+
+
+@given(plans(), st.integers(1, 5))
+def test_rounds_are_bounded(moves: tuple[Move, ...], size: int) -> None:
+    for some in in_rounds(moves, size):
+        assert max(Counter(m.target for m in some).values()) <= size
+    for some in without_clashes(moves, size):
+        part = Counter(w for m in some for w in (m.source, m.target))
+        assert max(part.values()) <= size
+
+
+@given(plans())
+def test_pairs(moves: tuple[Move, ...]) -> None:
+    pairs = by_pair(moves)
+    assert sum(len(some) for some in pairs.values()) == len(moves)
+    for (source, target), some in pairs.items():
+        assert {(m.source, m.target) for m in some} == {(source, target)}
