@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ from typing import Protocol
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.nursery import Nursery
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
+CLOSED = -1
 
 
 class WorkerHandle(Protocol):
@@ -44,12 +47,31 @@ class Launcher(Protocol):
     def start(self, config: WorkerConfig, on_exit: Callable[[str], None]) -> WorkerHandle:
         """Start a worker and wait until it listens; `on_exit(reason)` is called at its end."""
 
+    def close(self) -> None:
+        """Nothing will be started any more."""
+
+
+class Process(Protocol):
+    """What both ways of starting a process give; `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; its exit code, minus the signal if it was killed."""
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended."""
+
 
 @dataclass
 class LocalWorker:
-    """A worker that is a child process of the driver."""
+    """A worker on this machine."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
+    input_fd: int
+    """Write end of its standard input."""
     address: str
 
     @property
@@ -59,59 +81,81 @@ class LocalWorker:
 
     def stop(self) -> None:
         """Close its standard input, which asks it to end; insist if it does not."""
-        _close_input(self.process)
+        self.close_input()
         try:
             self.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def close_input(self) -> None:
+        """Once: the number may belong to somebody else afterwards."""
+        fd, self.input_fd = self.input_fd, CLOSED
+        if fd != CLOSED:
+            os.close(fd)
+
     def kill(self) -> None:
         """kill -9."""
-        self.process.kill()
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 class LocalLauncher:
-    """Workers as child processes: no cluster needed."""
+    """Workers on the driver's machine: no cluster needed.
+
+    Forked by a zygote where the system can do that (Linux), else started as processes of their own.
+    """
+
+    def __init__(self) -> None:
+        self._nursery = Nursery() if Nursery.is_supported() else None
 
     def start(self, config: WorkerConfig, on_exit: Callable[[str], None]) -> LocalWorker:
         """Start a process, send it its configuration, wait for its address."""
-        read_fd, write_fd = os.pipe()
+        input_read, input_write = os.pipe()
+        ready_read, ready_write = os.pipe()
         try:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "anabranch.runtime.worker_process",
-                    config.worker,
-                    "--ready-fd",
-                    str(write_fd),
-                ],
-                stdin=subprocess.PIPE,
-                pass_fds=(write_fd,),
-                start_new_session=True,  # Ctrl-C in the terminal is for the driver only
-            )
-        finally:
-            os.close(write_fd)
-        try:
-            assert process.stdin is not None
-            process.stdin.write(config.to_json().encode() + b"\n")
-            process.stdin.flush()
-            address = _read_address(read_fd, process)
+            process = self._spawn(config.worker, input_read, ready_write)
         except BaseException:
-            process.kill()
-            process.wait()
-            _close_input(process)
+            os.close(input_write)
+            os.close(ready_read)
             raise
         finally:
-            os.close(read_fd)
+            os.close(input_read)
+            os.close(ready_write)
+        worker = LocalWorker(process, input_write, "")
+        try:
+            os.write(input_write, config.to_json().encode() + b"\n")
+            worker.address = _read_address(ready_read, process)
+        except BaseException:
+            worker.kill()
+            worker.close_input()
+            raise
+        finally:
+            os.close(ready_read)
         threading.Thread(
-            target=_watch, args=(process, on_exit), name=f"anabranch-{config.worker}", daemon=True
+            target=_watch, args=(worker, on_exit), name=f"anabranch-{config.worker}", daemon=True
         ).start()
-        return LocalWorker(process, address)
+        return worker
+
+    def close(self) -> None:
+        """End the zygote."""
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def _spawn(self, worker: str, input_fd: int, ready_fd: int) -> Process:
+        if self._nursery is not None:
+            return self._nursery.fork(worker, input_fd, ready_fd)
+        module = "anabranch.runtime.worker_process"
+        return subprocess.Popen(
+            [sys.executable, "-m", module, worker, "--ready-fd", str(ready_fd)],
+            stdin=input_fd,
+            pass_fds=(ready_fd,),
+            start_new_session=True,  # Ctrl-C in the terminal is for the driver only
+        )
 
 
-def _read_address(read_fd: int, process: subprocess.Popen[bytes]) -> str:
+def _read_address(read_fd: int, process: Process) -> str:
     ready, _, _ = select.select([read_fd], [], [], START_SECONDS_MAX)
     text = os.read(read_fd, 65536) if ready else b""
     if not text:
@@ -121,14 +165,8 @@ def _read_address(read_fd: int, process: subprocess.Popen[bytes]) -> str:
     return str(json.loads(text)["address"])
 
 
-def _close_input(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it is gone already
-        process.stdin.close()
-
-
-def _watch(process: subprocess.Popen[bytes], on_exit: Callable[[str], None]) -> None:
-    code = process.wait()
-    _close_input(process)
+def _watch(worker: LocalWorker, on_exit: Callable[[str], None]) -> None:
+    code = worker.process.wait()
+    worker.close_input()
     reason = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    on_exit(f"process {process.pid} ended ({reason}).")
+    on_exit(f"process {worker.pid} ended ({reason}).")

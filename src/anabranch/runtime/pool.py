@@ -99,6 +99,7 @@ class WorkerPool:
             stopper.join()
         for member in members.values():
             forget(member.peer.address)
+        self._launcher.close()
 
     def _spawn(self, target: Callable[[], None], name: str) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]

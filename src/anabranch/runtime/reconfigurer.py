@@ -92,8 +92,10 @@ class Reconfigurer:
         with self._lock:
             moves = self._machine.moves
             request = moves.pending or (moves.current.request if moves.current else None)
-            if request is None or request.strategy == STANDBY:
-                return tuple(dict.fromkeys(self._machine.routing.owners))
+            if request is None:
+                return tuple(self._machine.workers)
+            if request.strategy == STANDBY:
+                return self._moves[request.number][2].workers
             return request.workers
 
     def rescale(self, workers: Any, assignment: str) -> Plan:

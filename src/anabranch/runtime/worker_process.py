@@ -26,14 +26,19 @@ GRACE_SECONDS = 5.0
 
 
 def main() -> None:
-    """Serve until the driver goes away."""
+    """A worker that was started as a process of its own."""
     parser = argparse.ArgumentParser(prog="anabranch-worker", description=__doc__)
     parser.add_argument("worker", help="worker id, shown in process listings")
     parser.add_argument("--ready-fd", type=int, required=True, help="pipe for the address")
     arguments = parser.parse_args()
+    serve(arguments.worker, arguments.ready_fd)
+
+
+def serve(worker_id: str, ready_fd: int) -> None:
+    """Serve until the driver goes away."""
     logging.basicConfig(
         level=os.environ.get("ANABRANCH_LOG_LEVEL", "WARNING"),
-        format=f"%(asctime)s %(levelname)s anabranch {arguments.worker} %(message)s",
+        format=f"%(asctime)s %(levelname)s anabranch {worker_id} %(message)s",
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
 
@@ -42,7 +47,7 @@ def main() -> None:
     server = Server(config.host, config.token, worker)
     worker.listens_at(server.address)
     server.start()
-    with os.fdopen(arguments.ready_fd, "w") as ready:
+    with os.fdopen(ready_fd, "w") as ready:
         ready.write(json.dumps({"address": server.address, "pid": os.getpid()}))
     gc.freeze()
     _wait_for_driver()
