@@ -20,6 +20,7 @@ from anabranch.protocol.coordinator import (
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, LaneReport, TransactionReport
+from anabranch.protocol.gate import Gate
 from anabranch.protocol.invariants import InvariantBroken
 from anabranch.protocol.worker import (
     GroupsGranted,
@@ -136,9 +137,20 @@ def never_given_up(machine: CoordinatorMachine) -> None:
     machine.workers[W2].failed_starts = 3
 
 
+def unknown_owner(machine: CoordinatorMachine) -> None:
+    machine.parked.clear()
+    del machine.workers[W2]
+
+
+def gate_for_nothing(machine: CoordinatorMachine) -> None:
+    machine.gate = Gate(None, {})
+
+
 @pytest.mark.parametrize(
     ("bend", "broken"),
     [
+        (unknown_owner, "owners_are_known"),
+        (gate_for_nothing, "gate_has_reason"),
         (forgotten_base, "base_chain"),
         (early_commit, "commit_is_complete"),
         (nobody_writes, "waiters_are_served"),

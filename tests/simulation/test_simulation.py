@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from anabranch.cli.main import main
+from anabranch.migration.strategies import STRATEGIES
 from anabranch.simulation import scenario
-from anabranch.simulation.faults import FAULTS
+from anabranch.simulation.faults import FAULTS, MOVE_FAULTS
 from anabranch.simulation.runner import Summary, describe, run_seeds
 from anabranch.simulation.scenario import Result, run_seed
 
@@ -67,7 +68,29 @@ def test_every_fault_strikes() -> None:
         for line in run_seed(seed, keep_trace=True).trace:
             if " FAULT " in line:
                 struck.add(line.split()[-1])
-    assert struck == {fault.__name__ for fault in FAULTS}
+    assert struck == {fault.__name__ for fault in (*FAULTS, *MOVE_FAULTS)}
+
+
+MECHANISMS: dict[str, tuple[str, ...]] = {
+    "live": ("groups_copied", "catch_ups", "deltas", "groups_imported"),
+    "stop-restart": ("groups_loaded", "begins_gated"),
+    "pause": ("groups_imported", "begins_gated", "groups_forwarded"),
+    "replicate": ("groups_copied", "groups_shadowed", "deltas"),
+    "megaphone": ("groups_fetched", "groups_imported", "groups_forwarded"),
+    "rhino": ("groups_copied", "catch_ups", "deltas"),
+    "order-unaware": ("groups_imported", "groups_forwarded", "fallbacks"),
+    "meces": ("bins_fetched", "groups_imported", "fallbacks"),
+    "drrs": ("groups_fetched", "groups_imported", "groups_forwarded", "fallbacks"),
+    "lazy": ("keys_fetched", "groups_imported", "fallbacks"),
+}
+
+
+def test_every_mechanism_of_every_strategy_is_at_work() -> None:
+    assert MECHANISMS.keys() == STRATEGIES.keys()
+    counts = run_seeds(range(800)).counts
+    for strategy, mechanisms in MECHANISMS.items():
+        for mechanism in ("requests", "moves", "reached", "ended", *mechanisms):
+            assert counts[f"{strategy} {mechanism}"], (strategy, mechanism)
 
 
 def test_command_runs_seeds(capsys: pytest.CaptureFixture[str]) -> None:

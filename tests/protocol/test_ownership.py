@@ -1,0 +1,320 @@
+"""A worker while key groups move: grants, releases, handshakes, parts, forwarding, shadows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.errors import ProcessorError, ServiceUnavailable
+from anabranch.migration.steps import Arrival
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.protocol.invariants import InvariantBroken, check_owners, check_worker
+from anabranch.protocol.worker import (
+    AnswerTransaction,
+    ApplyTransaction,
+    ChangesDurable,
+    DropGroups,
+    DropOutputs,
+    Effect,
+    Event,
+    ForwardFailed,
+    ForwardRows,
+    GroupsDropped,
+    GroupsGranted,
+    GroupsImported,
+    GroupsLoaded,
+    GroupsReleased,
+    HeldGroup,
+    LoadGroups,
+    OperatorInstalled,
+    PersistChanges,
+    RefuseTransaction,
+    ReplicasChanged,
+    RowsComplete,
+    RowsForwarded,
+    TransactionApplied,
+    TransactionFailed,
+    TransactionOpened,
+    TxPhase,
+    WorkerMachine,
+)
+
+OP = "counts"
+W2, W3 = WorkerId("w2"), WorkerId("w3")
+G0, G1, G2 = KeyGroup(0), KeyGroup(1), KeyGroup(2)
+ERROR = ProcessorError("failed")
+
+
+class Driver:
+    """A worker that owns key groups 0 and 1 at version 1."""
+
+    def __init__(self, *owned: KeyGroup) -> None:
+        self.machine = WorkerMachine()
+        self(GroupsGranted(owned or (G0, G1), 1))
+        self(OperatorInstalled(OP))
+        self.tx = 0
+
+    def __call__(self, event: Event) -> list[Effect]:
+        effects = self.machine.handle(event)
+        check_worker(self.machine)
+        return effects
+
+    def open(self, epoch: int, *groups: KeyGroup, is_shadow: bool = False) -> int:
+        self.tx += 1
+        base = Epoch(epoch - 1) if epoch else None
+        event = TransactionOpened(
+            self.tx, OP, Epoch(epoch), base, Lane(0), 1, self.tx, groups, 1, is_shadow
+        )
+        assert self(event) == []
+        return self.tx
+
+    def start(self, epoch: int, *groups: KeyGroup) -> tuple[int, list[Effect]]:
+        tx = self.open(epoch, *groups)
+        return tx, self(RowsComplete(tx))
+
+    def run(self, epoch: int, *groups: KeyGroup, partial: tuple[KeyGroup, ...] = ()) -> None:
+        tx, effects = self.start(epoch, *groups)
+        if isinstance(effects[-1], LoadGroups):
+            self(GroupsLoaded(tx, partial))
+        self(TransactionApplied(tx))
+        assert self(ChangesDurable(tx)) == [AnswerTransaction(tx)]
+
+    @property
+    def held(self) -> dict[KeyGroup, HeldGroup]:
+        return self.machine.held[OP]
+
+
+# --- versions ----------------------------------------------------------------------------------
+
+
+def test_old_messages_change_nothing() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G0,), 5, W2))
+    worker(GroupsReleased((G0,), 5, W3))  # not newer
+    worker(GroupsGranted((G0,), 4, W3))
+    assert worker.machine.granted[G0] == 5
+    assert worker.machine.owners.sources[OP] == {G0: W2}
+    worker(GroupsReleased((G0,), 6, W3))
+    worker(GroupsGranted((G0,), 5, W2))  # said twice, overtaken
+    assert not worker.machine.owners.is_owner(G0)
+    assert worker.machine.owners.released == {G0: (6, W3)}
+
+
+def test_a_grant_said_twice_does_not_bring_the_source_back() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G0,), 5, W2))
+    worker(GroupsImported(OP, ((G0, Epoch(3)),)))
+    worker(GroupsGranted((G0,), 5, W2))
+    assert worker.machine.owners.sources[OP] == {}
+
+
+def test_release_of_something_that_was_never_here() -> None:
+    worker = Driver()
+    worker(GroupsReleased((G2,), 6, W3))
+    assert worker.machine.owners.released == {}
+
+
+def test_one_owner_per_version() -> None:
+    first, second = Driver(), Driver(G2)
+    check_owners({W2: first.machine, W3: second.machine})
+    with pytest.raises(InvariantBroken, match="one_owner"):
+        check_owners({W2: first.machine, W3: Driver(G0).machine})
+
+
+# --- arrival -----------------------------------------------------------------------------------
+
+
+def test_handshake_even_when_a_replica_is_up_to_date() -> None:
+    worker = Driver()
+    worker(ReplicasChanged(OP, ((G2, Epoch(3)),)))
+    worker(GroupsGranted((G2,), 5, W2))
+    tx, effects = worker.start(4, G2)
+    assert effects[-1] == LoadGroups(tx, (G2,), Epoch(3), ((G2, W2),))
+    assert worker(GroupsLoaded(tx)) == [ApplyTransaction(tx, (G2,))]
+    assert worker.machine.owners.sources[OP] == {}
+
+
+def test_a_part_is_asked_for_again_until_it_is_whole() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 5, W2, Arrival.KEY))
+    worker.run(4, G2, partial=(G2,))
+    assert worker.held[G2] == HeldGroup(Epoch(4), Epoch(4), None, is_partial=True)
+    tx, effects = worker.start(5, G2)
+    assert effects[-1] == LoadGroups(tx, (G2,), Epoch(4), ((G2, W2),))
+    worker(GroupsLoaded(tx, (G2,)))
+    worker(GroupsImported(OP, ((G2, Epoch(3)),)))  # while the transaction runs
+    worker(TransactionApplied(tx))
+    worker(ChangesDurable(tx))
+    assert worker.held[G2].as_of == 5
+    assert not worker.held[G2].is_partial
+    _, effects = worker.start(6, G2)
+    assert isinstance(effects[-1], ApplyTransaction)
+
+
+def test_a_part_of_another_epoch_is_no_use() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 5, W2, Arrival.KEY))
+    worker.run(4, G2, partial=(G2,))
+    tx, effects = worker.start(6, G2)
+    assert effects[-1] == LoadGroups(tx, (G2,), Epoch(5))  # from the store, all of it
+
+
+def test_a_part_that_is_released_while_it_loads_stays_a_part() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 5, W2, Arrival.KEY))
+    tx, _ = worker.start(4, G2)
+    worker(GroupsReleased((G2,), 6, W3))
+    worker(GroupsLoaded(tx, (G2,)))
+    worker(TransactionApplied(tx))
+    worker(ChangesDurable(tx))
+    assert worker.held[G2].is_partial
+    assert worker(GroupsGranted((G2,), 7, W3)) == [DropGroups(OP, (G2,))]
+
+
+def test_import_brings_what_no_transaction_has_asked_for() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 5, W2))
+    worker(GroupsImported(OP, ((G2, Epoch(3)),)))
+    assert worker.held[G2] == HeldGroup(Epoch(3))
+    worker(GroupsImported(OP, ((G0, Epoch(3)),)))  # not awaited
+    worker(GroupsImported("other", ((G2, Epoch(3)),)))
+    assert G0 not in worker.held
+
+
+def test_read_ahead_of_the_first_transaction() -> None:
+    worker = Driver()
+    worker(ReplicasChanged(OP, ((G0, Epoch(3)),)))
+    _, effects = worker.start(4, G0)
+    assert isinstance(effects[-1], ApplyTransaction)
+    worker(ReplicasChanged(OP, ((G0, Epoch(9)),)))  # too late
+    assert worker.held[G0].as_of == 3
+
+
+def test_what_is_ready_is_applied_first() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    worker(GroupsGranted((G2,), 5, W2, Arrival.GROUP, ready_first=True))
+    tx, effects = worker.start(1, G0, G2)
+    assert effects[-1] == ApplyTransaction(tx, (G0,))
+    assert worker(TransactionApplied(tx)) == [LoadGroups(tx, (G2,), Epoch(0), ((G2, W2),))]
+    assert worker(GroupsLoaded(tx)) == [ApplyTransaction(tx, (G2,))]
+    assert worker(TransactionApplied(tx)) == [PersistChanges(tx)]
+
+
+# --- release -----------------------------------------------------------------------------------
+
+
+def test_what_runs_is_finished_what_comes_later_is_forwarded() -> None:
+    worker = Driver()
+    first, _ = worker.start(0, G0)
+    second = worker.open(0, G0, G1)
+    worker(GroupsReleased((G0,), 6, W3))
+    worker(GroupsLoaded(first))
+    worker(TransactionApplied(first))
+    assert worker(ChangesDurable(first)) == [AnswerTransaction(first)]
+    effects = worker(RowsComplete(second))  # key group 0 is cached, 1 is still owned
+    assert effects[-1] == LoadGroups(second, (G1,), None)
+    worker(GroupsLoaded(second))
+    worker(TransactionApplied(second))
+    assert worker(ChangesDurable(second)) == [AnswerTransaction(second)]
+    third, effects = worker.start(1, G0)
+    assert effects == [ForwardRows(third, (G0,), W3)]
+    assert worker.machine.transactions[third].phase is TxPhase.FORWARDING
+    assert worker(RowsForwarded(third, W3)) == [AnswerTransaction(third)]
+
+
+def test_own_part_and_forwarded_part() -> None:
+    worker = Driver()
+    worker(GroupsReleased((G0,), 6, W3))
+    tx, effects = worker.start(0, G0, G1)
+    assert effects == [
+        ForwardRows(tx, (G0,), W3),
+        DropOutputs(OP, (G1,)),
+        LoadGroups(tx, (G1,), None),
+    ]
+    worker(RowsForwarded(tx, W3))
+    worker(GroupsLoaded(tx))
+    worker(TransactionApplied(tx))
+    assert worker(ChangesDurable(tx)) == [AnswerTransaction(tx)]
+
+
+def test_a_forward_that_fails_fails_the_lane() -> None:
+    worker = Driver()
+    worker(GroupsReleased((G0,), 6, W3))
+    tx, _ = worker.start(0, G0)
+    assert worker(ForwardFailed(tx, W3, ERROR)) == [RefuseTransaction(tx, ERROR)]
+
+
+def test_outputs_that_are_gone_are_not_answered() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    tx, _ = worker.start(0, G0, G1)  # 0 is cached, 1 is loaded
+    worker(GroupsReleased((G0,), 6, W3))
+    worker(GroupsDropped((G0,)))
+    worker(GroupsLoaded(tx))
+    worker(TransactionApplied(tx))
+    (refused,) = worker(ChangesDurable(tx))
+    assert isinstance(refused, RefuseTransaction)
+    assert isinstance(refused.error, ServiceUnavailable)
+
+
+def test_forwarded_rows_of_a_definition_before() -> None:
+    worker = Driver()
+    worker(GroupsReleased((G0,), 6, W3))
+    tx, _ = worker.start(0, G0)
+    assert isinstance(worker(OperatorInstalled(OP))[0], RefuseTransaction)
+    assert worker(RowsForwarded(tx, W3)) == []
+
+
+def test_key_groups_that_were_cleaned_up_are_refused() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    worker(GroupsReleased((G0,), 6, W3))
+    assert worker(GroupsDropped((G0,), 5)) == []  # older than what is known
+    assert worker(GroupsDropped((G0,), 7)) == [DropGroups(OP, (G0,))]
+    event = TransactionOpened(9, OP, Epoch(1), Epoch(0), Lane(0), 1, 9, (G0,), 1)
+    (refused,) = worker(event)
+    assert isinstance(refused, RefuseTransaction)
+    assert worker(GroupsDropped((G1,), 7)) == []  # owned
+
+
+def test_what_is_busy_is_dropped_at_its_end() -> None:
+    worker = Driver()
+    worker(ReplicasChanged(OP, ((G2, None),)))
+    tx = worker.open(0, G2, is_shadow=True)
+    assert worker(RowsComplete(tx)) == [ApplyTransaction(tx, (G2,))]
+    assert worker(GroupsDropped((G2,))) == []
+    assert worker(TransactionApplied(tx)) == [AnswerTransaction(tx), DropGroups(OP, (G2,))]
+
+
+# --- shadows -----------------------------------------------------------------------------------
+
+
+def test_shadows_bring_replicas_forward() -> None:
+    worker = Driver()
+    worker(ReplicasChanged(OP, ((G2, Epoch(0)),)))
+    tx = worker.open(1, G0, G2, is_shadow=True)
+    assert worker(RowsComplete(tx)) == [ApplyTransaction(tx, (G2,))]
+    worker(ReplicasChanged(OP, ((G2, Epoch(0)),)))  # a copy that comes too late
+    assert worker(TransactionApplied(tx)) == [AnswerTransaction(tx)]
+    assert worker.held[G2] == HeldGroup(Epoch(1))
+    late = worker.open(1, G2, is_shadow=True)
+    assert worker(RowsComplete(late)) == [AnswerTransaction(late)]
+
+
+def test_a_shadow_that_fails_leaves_the_replica() -> None:
+    worker = Driver()
+    worker(ReplicasChanged(OP, ((G2, None),)))
+    tx = worker.open(0, G2, is_shadow=True)
+    worker(RowsComplete(tx))
+    assert worker(TransactionFailed(tx, ERROR)) == [RefuseTransaction(tx, ERROR)]
+    assert worker.held[G2] == HeldGroup(None)
+
+
+def test_a_shadow_does_not_replace_the_lane() -> None:
+    worker = Driver()
+    tx = worker.open(0, G0)
+    shadow = replace(worker.machine.transactions[tx].opened, tx=9, attempt=9, is_shadow=True)
+    assert worker(shadow) == []
+    assert tx in worker.machine.transactions

@@ -1,0 +1,353 @@
+"""Each strategy against a scripted fleet: its orders in sequence; overlap, failures, ends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.routing import initial_routing
+from anabranch.protocol.coordinator import (
+    BatchesIdle,
+    CoordinatorMachine,
+    Effect,
+    Event,
+    GrantLane,
+    LaneBegan,
+    OperatorRegistered,
+    OrderDone,
+    OrderFailed,
+    ReconfigurationEnded,
+    ReconfigurationRequested,
+    SendOrder,
+    StartWorker,
+    StopWorker,
+    WorkerDown,
+    WorkerUp,
+)
+from anabranch.protocol.invariants import check_coordinator, check_grant
+from anabranch.protocol.orders import OrderKind
+
+OP = "counts"
+W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
+BEFORE = (W1, W2, W1, W2)
+AFTER = (W1, W2, W3, W2)
+"""Key group 2 moves from w1 to w3."""
+
+
+class Fleet:
+    """Two workers that are up; orders are answered at once unless they are held back."""
+
+    def __init__(self) -> None:
+        self.machine, effects = CoordinatorMachine.create(initial_routing(4, [W1, W2]))
+        self.log: list[str] = []
+        self.held: set[str] = set()
+        """Orders ("grant w3") that are not answered, and workers that do not start."""
+        self.waiting: list[SendOrder] = []
+        self.starting: list[StartWorker] = []
+        self.ended: list[tuple[int, str]] = []
+        self.grants: list[GrantLane] = []
+        self.counters: dict[str, int] = {}
+        self.numbers = itertools.count(1)
+        self(OperatorRegistered(OP))
+        self.perform(effects)
+
+    def __call__(self, event: Event) -> Fleet:
+        effects = self.machine.handle(event)
+        check_coordinator(self.machine)
+        self.perform(effects)
+        return self
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, GrantLane):
+                check_grant(self.machine, effect)
+                self.grants.append(effect)
+            elif isinstance(effect, ReconfigurationEnded):
+                self.ended.append((effect.number, effect.reason))
+                self.log.append(f"end {effect.number}")
+        for effect in effects:
+            if isinstance(effect, StartWorker):
+                self.start(effect)
+            elif isinstance(effect, StopWorker):
+                self.log.append(f"stop {effect.worker}")
+            elif isinstance(effect, SendOrder):
+                self.order(effect)
+
+    def start(self, effect: StartWorker) -> None:
+        self.log.append(f"start {effect.worker}")
+        if f"start {effect.worker}" in self.held:
+            self.starting.append(effect)
+        else:
+            self(WorkerUp(effect.worker, effect.incarnation))
+
+    def order(self, effect: SendOrder) -> None:
+        name = f"{effect.order.kind.value} {effect.worker}"
+        self.log.append(name)
+        if name in self.held:
+            self.waiting.append(effect)
+        else:
+            counters = self.counters if effect.order.kind is OrderKind.LAG else {}
+            self(OrderDone(effect.number, counters))
+
+    def answer(self) -> None:
+        waiting, self.waiting, self.held = self.waiting, [], set()
+        for effect in waiting:
+            self(OrderDone(effect.number))
+
+    def request(
+        self,
+        strategy: str,
+        owners: tuple[WorkerId, ...] = AFTER,
+        workers: tuple[WorkerId, ...] = (W1, W2, W3),
+        **options: Any,
+    ) -> Fleet:
+        self.log.clear()
+        number = next(self.numbers)
+        return self(ReconfigurationRequested(number, owners, workers, strategy, options))
+
+    def idle(self, times: int = 30) -> Fleet:
+        for _ in range(times):
+            self(BatchesIdle())
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        return self.machine.moves.current is None
+
+    def down(self, worker: WorkerId) -> None:
+        self(WorkerDown(worker, self.machine.workers[worker].incarnation))
+
+
+FLIP = "grant w3, release w1"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("order-unaware", f"{FLIP}, import w3, end 1, clean w1"),
+        ("pause", f"{FLIP}, import w3, end 1, clean w1"),
+        ("megaphone", f"{FLIP}, import w3, end 1, clean w1"),
+        ("lazy", f"connect w3, {FLIP}, import w3, clean w1, end 1, clean w1"),
+        ("meces", f"connect w3, {FLIP}, import w3, clean w1, end 1, clean w1"),
+        ("drrs", f"{FLIP}, import w3, end 1, clean w1"),
+        ("rhino", f"copy w3, catch-up w3, {FLIP}, import w3, end 1, clean w1"),
+        ("replicate", f"copy w3, catch-up w3, lag w3, {FLIP}, import w3, end 1, clean w1"),
+        (
+            "live",
+            f"copy w3, catch-up w3, catch-up w3, {FLIP}, import w3, clean w1, end 1, clean w1",
+        ),
+        (
+            "stop-restart",
+            "save w1, save w2, stop w1, start w1, stop w2, start w2, stop w3, start w3, "
+            "load w1, load w2, load w3, end 1, clean w1",
+        ),
+    ],
+)
+def test_orders_of_a_strategy(strategy: str, expected: str) -> None:
+    fleet = Fleet().request(strategy).idle()
+    assert ", ".join(fleet.log) == f"start w3, {expected}"
+    assert fleet.is_over
+    assert fleet.ended == [(1, "")]
+    assert fleet.machine.routing.owners == AFTER
+    assert fleet.machine.gate is None
+    assert fleet.machine.shadows == {}
+
+
+def test_versions_grow() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3"}
+    fleet.request("order-unaware")
+    granted = fleet.waiting[0].order.version
+    fleet.answer()
+    assert fleet.machine.routing.version > granted > 1
+
+
+def test_nothing_to_move() -> None:
+    fleet = Fleet().request("live", BEFORE, (W1, W2))
+    assert fleet.ended == [(1, "")]
+    assert fleet.log == ["end 1"]
+
+
+def test_workers_that_are_not_needed_are_stopped() -> None:
+    fleet = Fleet().request("pause", (W1,) * 4, (W1,))
+    assert fleet.log[-1] == "clean w2" or "stop w2" in fleet.log
+    assert set(fleet.machine.workers) == {W1}
+
+
+def test_shadows_until_the_flip() -> None:
+    fleet = Fleet()
+    fleet.counters = {"behind": 1}
+    fleet.request("replicate")
+    fleet(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 1))
+    assert fleet.grants[-1].shadows == {W3: (2,)}
+    assert fleet.grants[-1].incarnations[W3] == 0
+    fleet.counters = {}
+    fleet.idle()
+    assert fleet.machine.shadows == {}
+    assert fleet.is_over
+
+
+def test_gate_holds_batches_back() -> None:
+    fleet = Fleet()
+    fleet.held = {"import w3"}
+    fleet.request("pause")
+    fleet(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 2))  # carries key group 2
+    fleet(LaneBegan(2, OP, "q", Epoch(0), Lane(1), 2))
+    assert [grant.request for grant in fleet.grants] == [2]
+    fleet.answer()
+    assert [grant.request for grant in fleet.grants] == [2, 1]
+
+
+# --- overlap -----------------------------------------------------------------------------------
+
+
+def test_a_request_takes_the_place_of_another() -> None:
+    fleet = Fleet()
+    fleet.held = {"copy w3"}
+    fleet.request("live")
+    fleet.held = set()
+    fleet.request("order-unaware", (W1, W2, W1, W1), (W1, W2))
+    assert fleet.ended == [(1, "Another request took its place."), (2, "")]
+    assert "clean w3" in fleet.log  # the replica of key group 2
+    assert fleet.machine.routing.owners == (W1, W2, W1, W1)
+    fleet(OrderDone(fleet.waiting[0].number))  # of a step that was given up
+    assert set(fleet.machine.workers) == {W1, W2}
+
+
+def test_replicas_that_the_next_one_needs_stay() -> None:
+    fleet = Fleet().request("standby").idle(2)
+    assert not fleet.is_over
+    fleet.request("rhino")
+    assert "clean w3" not in fleet.log
+    assert fleet.idle().ended[-1] == (2, "")
+
+
+def test_replicas_are_not_forgotten_when_the_next_one_never_starts() -> None:
+    fleet = Fleet().request("standby").idle(2)
+    w4 = WorkerId("w4")
+    fleet.held = {"start w4"}
+    fleet.request("rhino", AFTER, (W1, W2, W3, w4))  # waits for w4
+    fleet.request("pause", BEFORE, (W1, W2, W3))
+    assert fleet.ended[-2:] == [(2, "Another request took its place."), (3, "")]
+    assert {"clean w1", "clean w3"} <= set(fleet.log)  # the delta and the replica
+
+
+def test_a_request_that_waits_is_replaced_too() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3"}
+    fleet.request("order-unaware")
+    fleet.request("live", BEFORE, (W1, W2))
+    fleet.request("pause", BEFORE, (W1, W2))
+    assert fleet.ended == [(2, "Another request took its place.")]
+    fleet.answer()
+    assert fleet.ended[1:] == [(1, "Another request took its place."), (3, "")]
+    assert fleet.machine.routing.owners == BEFORE
+
+
+def test_a_flip_under_way_is_finished_and_its_import_inherited() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3"}
+    fleet.request("order-unaware")
+    fleet.request("pause", (W2, W2, W3, W2))  # key group 0 moves, 2 stays where it flips to
+    fleet.answer()
+    assert fleet.log.count("import w3") == 1  # what the first one had left
+    assert fleet.log.count("import w2") == 1
+    assert fleet.machine.routing.owners == (W2, W2, W3, W2)
+    assert fleet.is_over
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_orders_that_fail_count_as_done() -> None:
+    fleet = Fleet()
+    fleet.held = {"copy w3"}
+    fleet.request("rhino")
+    fleet(OrderFailed(fleet.waiting[0].number, "gone"))
+    assert fleet.idle().ended == [(1, "")]
+
+
+def test_source_that_is_down() -> None:
+    fleet = Fleet()
+    fleet.held = {"start w1"}
+    fleet.down(W1)
+    fleet.request("order-unaware", (W1, W2, W2, W2), (W2, W1))
+    assert not fleet.machine.moves.current.is_started  # type: ignore[union-attr]
+    fleet(WorkerUp(W1, 1))
+    assert fleet.ended == [(1, "")]
+
+
+def test_source_that_starts_while_it_loses_key_groups_is_told() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3", "start w1"}
+    fleet.request("order-unaware")
+    fleet.down(W1)
+    fleet(LaneBegan(7, OP, "q", Epoch(0), Lane(2), 4))  # waits for w1, the owner of key group 2
+    assert fleet.grants == []
+    fleet.answer()
+    assert fleet.grants[-1].owners == {W3: (2,)}
+    assert "release w1" not in fleet.log
+    fleet(WorkerUp(W1, 1))
+    assert fleet.log[-1] == "release w1"
+
+
+def test_target_dies_between_its_answer_and_the_change() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w2", "start w3"}
+    fleet(WorkerUp(W3, 0))
+    fleet.held = {"grant w2"}
+    fleet.request("order-unaware", (W2, W2, W3, W2))  # 0 to w2, 2 to w3
+    assert fleet.log == ["start w3", "grant w2", "grant w3"]
+    fleet.held.add("start w3")
+    fleet.down(W3)  # it had answered
+    fleet.held.discard("grant w2")
+    fleet(OrderDone(fleet.waiting[0].number))
+    assert fleet.machine.routing.owners == BEFORE  # its answer does not count any more
+    fleet(WorkerUp(W3, 1))
+    assert fleet.log.count("grant w3") == 2
+    assert fleet.machine.routing.owners == (W2, W2, W3, W2)
+    assert fleet.is_over
+
+
+def test_revoked_when_the_target_is_not_there() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3"}
+    fleet.request("order-unaware", (W2, W2, W3, W2))
+    fleet.held = {"start w3"}
+    fleet.down(W3)
+    fleet(OrderFailed(fleet.waiting[0].number))  # w2 had answered; w3 is awaited
+    assert fleet.machine.routing.owners == BEFORE
+    fleet.held = {"release w2", "start w3"}
+    fleet.waiting.clear()
+    fleet.request("pause", BEFORE, (W1, W2))
+    assert fleet.log == ["release w2"]  # w2 learns that nothing has changed
+    assert fleet.waiting[0].order.peer == W1
+    assert not fleet.is_over  # a clean-up must not overtake it
+    fleet.answer()
+    assert fleet.ended == [(1, "Another request took its place."), (2, "")]
+
+
+def test_target_cannot_be_started() -> None:
+    fleet = Fleet()
+    fleet.held = {"start w3"}
+    fleet.request("live")
+    for _ in range(3):
+        fleet.down(W3)
+    assert fleet.ended == [(1, "Worker w3 could not be started.")]
+    assert fleet.machine.routing.owners == BEFORE
+
+
+def test_restart_ends_when_a_worker_is_given_up() -> None:
+    fleet = Fleet()
+    fleet.held = {"save w1"}
+    fleet.request("stop-restart")
+    fleet.held = {"start w2"}
+    waiting, fleet.waiting = fleet.waiting, []
+    fleet(OrderDone(waiting[0].number))
+    for _ in range(3):
+        fleet.down(W2)
+    assert fleet.ended == [(1, "Worker w2 could not be started.")]
+    assert fleet.machine.gate is None
