@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch
-from anabranch.protocol import coordinator, invariants
+from anabranch.protocol import beginning, coordinator, invariants
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import CoordinatorMachine, WorkerPhase
 from anabranch.protocol.epochs import EpochProgress
@@ -91,7 +91,7 @@ def answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 def late_epochs_are_applied(patch: pytest.MonkeyPatch) -> None:
     """A straggler takes the state back to its own epoch and nobody minds."""
     patch.setattr(data, "owner_error", lambda machine, event: None)
-    base_of = coordinator.begin_error
+    base_of = beginning.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         current = operator.current
@@ -213,7 +213,7 @@ def end_mark_after_a_refusal_is_a_bug(patch: pytest.MonkeyPatch) -> None:
 
 def straggler_takes_the_epoch_back(patch: pytest.MonkeyPatch) -> None:
     """A late task of the committed batch wipes out the progress of the one that runs."""
-    begin_error = coordinator.begin_error
+    begin_error = beginning.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         is_late = operator.current is not None and event.epoch < operator.current.epoch
@@ -266,7 +266,7 @@ def registration_forgets_a_write(patch: pytest.MonkeyPatch) -> None:
 
 def first_batch_may_be_lost(patch: pytest.MonkeyPatch) -> None:
     """As long as nothing is committed, any batch may begin."""
-    begin_error = coordinator.begin_error
+    begin_error = beginning.begin_error
 
     def lenient(operator: Any, event: Any) -> AnabranchError | None:
         current = operator.current

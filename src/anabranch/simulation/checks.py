@@ -49,8 +49,9 @@ class Checks:
         if isinstance(event, data.GroupsGranted):
             alive = {p.worker: p.machine for p in cluster.processes.values() if p.is_alive}
             invariants.check_owners(alive)
-        if isinstance(event, _CHANGING):
-            self.contents(process)
+        if not isinstance(event, _CHANGING):
+            return  # nothing that is held has changed
+        self.contents(process)
         if cluster.processes.get(process.worker) is process and cluster.coordinator.is_alive:
             invariants.check_pair(
                 cluster.coordinator.machine, process.worker, process.incarnation, process.machine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -90,10 +89,8 @@ class Cluster:
         ends: tuple[str, str],
         opened: data.TransactionOpened,
     ) -> Exchange:
-        """A stream to a process, which numbers its transactions."""
-        process.tx_count += 1
+        """A stream to a process."""
         self.exchange_count += 1
-        opened = dataclasses.replace(opened, tx=process.tx_count)
         exchange = Exchange(self.exchange_count, task, process, opened, ends)
         process.exchanges[opened.tx] = exchange
         return exchange

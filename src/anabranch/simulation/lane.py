@@ -137,7 +137,7 @@ class LaneTask:
         if process is None or not groups:
             return None
         opened = TransactionOpened(
-            0,
+            process.next_tx(),
             OPERATOR,
             Epoch(self.epoch),
             grant.base,

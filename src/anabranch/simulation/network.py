@@ -34,7 +34,9 @@ class Network:
         if self._cuts:
             when = max(when, self._cuts.get(ends, 0))
         if channel is not None:
-            when = max(when, self._busy_until.get(channel, 0))
+            busy = self._busy_until.get(channel, 0)
+            if busy > when:
+                when = busy
             self._busy_until[channel] = when
         scheduler.at(when, label, deliver, *args)
 

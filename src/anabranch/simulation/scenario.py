@@ -29,10 +29,10 @@ class Result:
     steps: int
     trace_hash: str
     failure: str | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    """How often each mechanism was at work."""
     trace: tuple[str, ...] = ()
     """Only of a failed scenario, or when asked for."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each mechanism was at work."""
 
 
 def run_seed(seed: int, keep_trace: bool = False) -> Result:
@@ -49,7 +49,7 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
         failure = f"{type(error).__name__}: {error}"
     scheduler = cluster.scheduler
     trace = scheduler.trace_lines() if failure or keep_trace else ()
-    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, cluster.counts, trace)
+    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, trace, cluster.counts)
 
 
 def _schedule_moves(cluster: Cluster, batches: int) -> None:

@@ -192,6 +192,11 @@ class WorkerProcess:
 
     # -- questions --
 
+    def next_tx(self) -> int:
+        """A number for a transaction."""
+        self.tx_count += 1
+        return self.tx_count
+
     def takes_replica(self, group: KeyGroup) -> bool:
         """Whether a copy of a key group is of use here."""
         machine = self.machine
@@ -356,7 +361,8 @@ class WorkerProcess:
             return
         a, b = self.worker, process.worker
         ends = (a, b) if a < b else (b, a)
-        opened = dataclasses.replace(exchange.opened, groups=effect.groups)
+        tx = process.next_tx()
+        opened = dataclasses.replace(exchange.opened, tx=tx, groups=effect.groups)
         forward.exchange = cluster.open_exchange(forward, process, ends, opened)
         rows: Rows = {g: exchange.rows[g] for g in effect.groups if g in exchange.rows}
         cluster.send_rows(forward.exchange, rows)
