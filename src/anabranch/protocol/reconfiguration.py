@@ -256,8 +256,10 @@ class Reconfiguration:
             case step.Flip():
                 return self._grant(task)
             case step.Restart():
-                for move in wanted.moves:
-                    self.phases[move.group] = MovePhase.SETTLED
+                self.phases.update(
+                    dict.fromkeys((m.group for m in wanted.moves), MovePhase.SETTLED)
+                )
+                self._count("flips", len(wanted.moves))
                 return self.ground.restart_workers(self.request.workers, wanted.moves)
             case step.Gate():
                 held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import numpy as np
@@ -24,6 +24,9 @@ _log = logging.getLogger("anabranch.worker")
 
 BATCH_GROUPS = 8
 """Key groups asked for at a time: the source exports one while the one before is put in place."""
+
+UNIT_BYTES = 1 << 20
+"""About so much is asked for at a time when bins come one by one: what is needed overtakes it."""
 
 HEAT_SECONDS_MAX = 10.0
 
@@ -69,50 +72,59 @@ class Imports:
 
     def _ordered(self, records: list[Arriving], order: Order, by_bin: bool) -> Iterator[list[Unit]]:
         """Units to ask for together: of one source, version and operator."""
-        key = self._priority(records, order)
+        heat, size = self._heat(records) if order is not Order.INDEX else ({}, {})
+
+        def priority(unit: Unit) -> float:  # smaller is sooner
+            record, bins = unit
+            rows = heat.get(record.place, [])
+            hot = float(np.sum([rows[b] for b in bins] if bins and rows else rows))
+            return -hot / (1 + size.get(record.place, 0)) if order is Order.WAITING else -hot
+
         todo: list[Unit] = []
         for record in records:
             if by_bin and record.replica is None:
-                todo += [(record, [bin_]) for bin_ in sorted(record.missing)]
+                rows = heat.get(record.place, [])
+                bins = sorted(record.missing, key=lambda b: (-rows[b] if rows else 0.0, b))
+                count = max(1, UNIT_BYTES * len(bins) // (1 + size.get(record.place, UNIT_BYTES)))
+                todo += [(record, bins[n : n + count]) for n in range(0, len(bins), count)]
             else:
                 todo.append((record, None))
-        todo.sort(key=lambda unit: (key(unit), unit[0].place, unit[1] or []))
-        size = 1 if by_bin or order is Order.WAITING else BATCH_GROUPS
+        todo.sort(key=lambda unit: (priority(unit), unit[0].place, unit[1] or []))
+        together = 1 if order is Order.WAITING else BATCH_GROUPS
+        if by_bin and size:
+            mean = sum(size.values()) // len(size)
+            together = max(1, min(BATCH_GROUPS, UNIT_BYTES // (1 + mean)))
         while todo:
             if order is Order.WAITING:  # anew each time: transactions come and go
-                todo.sort(key=lambda unit: (not unit[0].waiting, key(unit)))
+                todo.sort(key=lambda unit: (not unit[0].waiting, priority(unit)))
             first = _kind(todo[0])
-            chosen = [unit for unit in todo[:size] if _kind(unit) == first]
-            todo = [unit for unit in todo if unit not in chosen]
+            chosen: list[Unit] = []
+            others: list[Unit] = []
+            groups: set[int] = set()
+            for unit in todo[:together]:  # one unit of a key group in a request
+                fits = _kind(unit) == first and unit[0].group not in groups
+                (chosen if fits else others).append(unit)
+                groups.add(unit[0].group)
+            todo = others + todo[together:]
             yield chosen
 
-    def _priority(self, records: list[Arriving], order: Order) -> Callable[[Unit], float]:
-        """Smaller is sooner."""
-        if order is Order.INDEX:
-            return lambda unit: 0.0
+    def _heat(
+        self, records: list[Arriving]
+    ) -> tuple[dict[tuple[str, int], list[float]], dict[tuple[str, int], int]]:
+        """Rows of each bin lately and bytes of each key group, as their sources know them."""
         heat: dict[tuple[str, int], list[float]] = {}
         size: dict[tuple[str, int], int] = {}
-        pairs = {(record.operator, record.source) for record in records}
-        for operator, source in pairs:
+        for operator, source in {(record.operator, record.source) for record in records}:
             groups = [r.group for r in records if (r.operator, r.source) == (operator, source)]
+            message = {"operator": operator, "groups": groups}
             try:
-                message = {"operator": operator, "groups": groups}
                 reply = self._peers.get(source).call("heat", message, HEAT_SECONDS_MAX)
             except AnabranchError:
                 continue  # any order is right
             for group in groups:
                 heat[operator, group] = reply["heat"][str(group)]
                 size[operator, group] = reply["bytes"].get(str(group), 0)
-
-        def priority(unit: Unit) -> float:
-            record, bins = unit
-            rows = heat.get(record.place, [])
-            hot = float(np.sum([rows[b] for b in bins] if bins and rows else rows))
-            if order is Order.WAITING:
-                hot /= 1 + size.get(record.place, 0)
-            return -hot
-
-        return priority
+        return heat, size
 
     # -- transfer --
 

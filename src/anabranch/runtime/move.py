@@ -50,7 +50,9 @@ class MoveReport:
             f"  longest pause     {self.pause_seconds * 1000:.0f} ms "
             f"(a batch that waited for state; {len(self.batches)} batches ran meanwhile)",
         ]
-        lines += [f"  {name:<17} {value:,}" for name, value in sorted(self.counters.items())]
+        hidden = ("bytes", "flips", "groups", "left", "behind")  # said above, or means to an end
+        shown = {n: v for n, v in sorted(self.counters.items()) if v and n not in hidden}
+        lines += [f"  {name:<17} {value:,}" for name, value in shown.items()]
         return "\n".join(lines)
 
 
