@@ -6,6 +6,7 @@ bring comes from the store. Only a change of owners must succeed: it waits for t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,7 @@ class Reconfiguration:
     order_ids: Iterator[int]
     moves: tuple[Move, ...] = ()
     phases: dict[KeyGroup, MovePhase] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
     tasks: list[Task] = field(default_factory=list)
     orders: dict[int, tuple[Task, SendOrder]] = field(default_factory=dict)
     is_started: bool = False
@@ -68,11 +69,11 @@ class Reconfiguration:
         task.waiting.discard(event.order)
         if isinstance(event, OrderFailed):
             task.failed += 1
-            self._count("orders_failed", 1)
+            self.counters["orders_failed"] += 1
         else:
             for name, amount in event.counters.items():
                 task.counters[name] = task.counters.get(name, 0) + amount
-                self._count(name, amount)
+                self.counters[name] += amount
             self._note(task, sent)
         return [] if task.waiting else self._continue(task)
 
@@ -259,7 +260,7 @@ class Reconfiguration:
                 self.phases.update(
                     dict.fromkeys((m.group for m in wanted.moves), MovePhase.SETTLED)
                 )
-                self._count("flips", len(wanted.moves))
+                self.counters["flips"] += len(wanted.moves)
                 return self.ground.restart_workers(self.request.workers, wanted.moves)
             case step.Gate():
                 held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)
@@ -269,7 +270,7 @@ class Reconfiguration:
             case step.Shadow():
                 self.ground.shadow(wanted.moves, wanted.on)
             case step.Count():
-                self._count(wanted.name, wanted.amount)
+                self.counters[wanted.name] += wanted.amount
             case step.Together():
                 task.queue = list(wanted.parts)
                 first = [task.queue.pop(0) for _ in range(min(wanted.limit, len(task.queue)))]
@@ -349,7 +350,7 @@ class Reconfiguration:
             return self._grant(task)
         task.is_flipping = True
         effects = self.ground.change_owners(moves)
-        self._count("flips", len(moves))
+        self.counters["flips"] += len(moves)
         for (source, target), some in by_pair(moves).items():
             groups = tuple(m.group for m in some)
             for group in groups:
@@ -398,6 +399,3 @@ class Reconfiguration:
         if order.kind is OrderKind.GRANT:
             granted = [m for m in task.current.moves if m.group in order.groups]
             task.acked.update(dict.fromkeys(granted, sent.incarnation))
-
-    def _count(self, name: str, amount: int) -> None:
-        self.counters[name] = self.counters.get(name, 0) + amount
