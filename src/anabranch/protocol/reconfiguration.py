@@ -378,8 +378,6 @@ class Reconfiguration:
     def _send(self, task: Task | None, worker: WorkerId, order: WorkerOrder) -> list[Effect]:
         incarnation = self.ground.incarnation_up(worker)
         if incarnation is None:
-            if task is not None:
-                task.failed += 1
             return []
         sent = SendOrder(next(self.order_ids), worker, incarnation, order)
         if task is not None:
