@@ -49,7 +49,7 @@ class Rig:
         self.version = 1
         self.epoch = -1
         self._attempt = 0
-        launcher = LocalLauncher()
+        self._launcher = launcher = LocalLauncher()
         names = [f"w{n}" for n in range(1, workers + 1)]
         starts = [threading.Thread(target=self._start, args=(launcher, n, folder)) for n in names]
         for start in starts:
@@ -84,6 +84,7 @@ class Rig:
     def __exit__(self, *_: object) -> None:
         for handle in self.handles.values():
             handle.kill()
+        self._launcher.close()
         self.store.close()
 
     # -- orders --

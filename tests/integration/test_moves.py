@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
-from tests.integration.operators import CASES
+from anabranch.processor.contract import BatchTimes
+from tests.integration.operators import CASES, Case
 from tests.integration.rig import Rig
 
 MOVED = (1, 2, 5, 6)
@@ -116,6 +117,50 @@ def test_rows_in_flight_are_forwarded(tmp_path: Path, arrival: str) -> None:
         with pytest.raises(ServiceUnavailable, match="not owned"):
             rig.run(5, before)
         rig.batch()
+        rig.check_state()
+
+
+@ARRIVALS
+def test_a_timer_at_the_old_owner_for_a_window_that_has_moved(tmp_path: Path, arrival: str) -> None:
+    """The batch has no rows: only what is due makes the new owner ask for state."""
+    with Rig(tmp_path) as rig:
+        for _ in range(7):
+            rig.batch()
+        rig.flip(MOVED, "w2", arrival)
+        outputs = rig.run(7)
+        assert outputs == rig.expected(7)
+        assert all(outputs.values()), "nothing was due"
+        assert any(r["worker"] == "w2" and r["stats"]["timers_fired"] for r in rig.reports)
+        rig.commit()
+        if arrival in ("bin", "key"):
+            assert rig.moves("w2")["due_pushed"] > 0
+        rig.batch()
+        rig.order("w2", "import", MOVED, "w1")
+        rig.batch()
+        rig.check_state()
+
+
+@ARRIVALS
+def test_a_large_backlog_of_due_timers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrival: str
+) -> None:
+    """The watermark jumps far ahead in the very batch in which key groups have moved."""
+    times = Case.times
+
+    def jumping(case: Case, epoch: int) -> BatchTimes:
+        return times(case, epoch + 1000 * (epoch >= 6))
+
+    monkeypatch.setattr(Case, "times", jumping)
+    with Rig(tmp_path) as rig:
+        for _ in range(6):
+            rig.batch()
+        rig.flip(MOVED, "w2", arrival)
+        rig.batch()  # everything is due at once, and fires once
+        fired = sum(r["stats"]["timers_fired"] for r in rig.reports if r["worker"] == "w2")
+        assert fired > 50
+        for _ in range(3):
+            rig.batch()
+        rig.order("w2", "import", MOVED, "w1")
         rig.check_state()
 
 
