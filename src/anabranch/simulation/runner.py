@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.simulation.scenario import Result, run_seed
 
 TAIL_LINES = 40
-GARBAGE_SCENARIOS = 50
+GARBAGE_SCENARIOS = 100
 
 
 @dataclass(slots=True)
@@ -45,9 +45,11 @@ def run_seeds(seeds: Iterable[int], failures_max: int = 1) -> Summary:
     """Run scenarios until the seeds or the patience end."""
     was_enabled = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what is there already need not be looked at again and again
     try:
         return _run_seeds(seeds, failures_max)
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

@@ -24,7 +24,8 @@ class Scheduler:
 
     def after(self, delay: int, label: str, action: Callable[..., None], *args: Any) -> None:
         """Run an action `delay` ticks from now."""
-        self.at(self.now + delay, label, action, *args)
+        self._count += 1
+        heapq.heappush(self._queue, (self.now + delay, self._count, label, action, args))
 
     def at(self, when: int, label: str, action: Callable[..., None], *args: Any) -> None:
         """Run an action at a time."""
@@ -41,15 +42,17 @@ class Scheduler:
         """Add a line to the trace."""
         self.trace.append((self.now, text))
 
-    def step(self) -> bool:
-        """Run the next action; False when there is none."""
-        if not self._queue:
-            return False
-        self.now, _, label, action, args = heapq.heappop(self._queue)
-        self.steps += 1
-        if label:
-            self.trace.append((self.now, label))
-        action(*args)
+    def run(self, steps_max: int) -> bool:
+        """Run actions until none is left; False when there are too many."""
+        queue, trace, pop = self._queue, self.trace, heapq.heappop
+        while queue:
+            if self.steps >= steps_max:
+                return False
+            self.now, _, label, action, args = pop(queue)
+            self.steps += 1
+            if label:
+                trace.append((self.now, label))
+            action(*args)
         return True
 
     def trace_hash(self) -> str:
