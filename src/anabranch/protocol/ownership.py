@@ -49,17 +49,19 @@ class Ownership:
             for sources in self.sources.values():
                 sources.pop(group, None)
 
-    def forget(self, event: GroupsDropped) -> tuple[KeyGroup, ...]:
-        """Rows for these key groups are not forwarded any more: nobody sends them here now."""
-        gone = tuple(
+    def droppable(self, event: GroupsDropped) -> tuple[KeyGroup, ...]:
+        """Key groups that are not owned, and of which nothing newer is known."""
+        return tuple(
             group
             for group in event.groups
             if not self.is_owner(group)
             and (event.version is None or self.version(group) <= event.version)
         )
-        for group in gone:
+
+    def forget(self, groups: tuple[KeyGroup, ...]) -> None:
+        """Rows for these key groups are not forwarded any more: nobody sends them here now."""
+        for group in groups:
             self.released.pop(group, None)
-        return gone
 
     def version(self, group: KeyGroup) -> int:
         """The newest version heard about a key group."""

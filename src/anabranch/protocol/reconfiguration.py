@@ -98,10 +98,8 @@ class Reconfiguration:
 
     def epoch_passed(self) -> list[Effect]:
         """A batch was committed, or none has come for a while."""
-        effects: list[Effect] = []
-        for task in list(self.tasks):
-            if isinstance(task.current, step.NextEpoch) and task in self.tasks:
-                effects.extend(self._resume(task, step.Outcome()))
+        waiting = [t for t in self.tasks if isinstance(t.current, step.NextEpoch)]
+        effects = [e for t in waiting if t in self.tasks for e in self._resume(t, step.Outcome())]
         return effects + self.poll()
 
     def give_way(
@@ -247,7 +245,10 @@ class Reconfiguration:
             case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
                 effects = self._order_targets(task, wanted)
             case step.Clean():
-                for (source, target), some in by_pair(wanted.moves).items():
+                flipped = (m for m in self.moves if self.phases[m.group] is MovePhase.FLIPPED)
+                needed = {(m.group, m.source) for m in flipped}  # it has moved away again
+                moves = [m for m in wanted.moves if (m.group, m.source) not in needed]
+                for (source, target), some in by_pair(moves).items():
                     groups = tuple(m.group for m in some)
                     effects.extend(self._clean(task, source, target, groups))
             case step.Save() | step.Load():

@@ -192,17 +192,18 @@ class WorkerMachine:
                 self.owners.release(event)
                 return []
             case GroupsDropped():
-                gone = self.owners.forget(event)
-                self.doomed.update(g for g in gone if any(self.is_busy(o, g) for o in self.held))
-                return self._drop(gone)
+                self.doomed.update(self.owners.droppable(event))
+                return self._drop_doomed()
 
     def _drop_doomed(self) -> list[Effect]:
-        """Drop what was still being worked on when the order came."""
+        """Drop what is not needed any more; what is still being worked on, at its end."""
         if not self.doomed:
             return []
         ready = {g for g in self.doomed if not any(self.is_busy(o, g) for o in self.held)}
         self.doomed -= ready
-        return self._drop(tuple(sorted(g for g in ready if not self.owners.is_owner(g))))
+        gone = tuple(sorted(g for g in ready if not self.owners.is_owner(g)))
+        self.owners.forget(gone)
+        return self._drop(gone)
 
     def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
         effects: list[Effect] = []
