@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.model.ids import KeyGroup
+from anabranch.protocol import coordinator as control
 from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import GrantLane, WriteManifest
@@ -27,6 +28,9 @@ _CHANGING = frozenset(
         data.TransactionFailed,
     )
 )
+
+
+_OF_BATCHES = frozenset((control.LaneBegan, control.LaneFinished))
 
 
 class Failure(AssertionError):
@@ -91,9 +95,9 @@ class Checks:
                 got = process.memory[group]
                 raise Failure(f"{process.name} {group} {held} is {got}, must be {expected}")
 
-    def coordinator_step(self, process: CoordinatorProcess) -> None:
+    def coordinator_step(self, process: CoordinatorProcess, event: control.Event) -> None:
         """The coordinator has taken an event."""
-        invariants.check_coordinator(process.machine)
+        invariants.check_coordinator(process.machine, type(event) in _OF_BATCHES)
 
     def granted(self, process: CoordinatorProcess, effect: GrantLane) -> None:
         """The coordinator answers a lane."""

@@ -60,7 +60,7 @@ class CoordinatorProcess:
             self.cluster.count("begins_gated")
         if isinstance(event, protocol.WorkerDown):
             self.has_given_up |= self.machine.fleet.is_given_up(event.worker)
-        self.cluster.checks.coordinator_step(self)
+        self.cluster.checks.coordinator_step(self, event)
 
     def _perform(self, effect: protocol.Effect) -> None:
         cluster = self.cluster

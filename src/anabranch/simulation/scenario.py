@@ -38,8 +38,8 @@ class Result:
 def run_seed(seed: int, keep_trace: bool = False) -> Result:
     """Run the scenario of a seed."""
     rng = Random(seed)
-    batches = rng.choice((2, 2, 3, 3, 4))
-    cluster = Cluster(rng, batches, 1 + int(rng.random() * 3), 2 + int(rng.random() * 2))
+    batches = rng.choice((2, 2, 2, 3, 4))
+    cluster = Cluster(rng, batches, rng.choice((1, 1, 2, 2, 3)), 2 + int(rng.random() * 2))
     failure: str | None = None
     try:
         _schedule_moves(cluster, batches)
