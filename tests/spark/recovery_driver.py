@@ -1,13 +1,14 @@
 """A Spark driver of its own, to be killed: reads files, runs stateful operators, writes Parquet.
 
-usage: recovery_driver.py FOLDER WORKERS LANES. Runs until all input is processed, then prints the
-sink's contents as JSON.
+usage: recovery_driver.py FOLDER WORKERS LANES [STRATEGY]. Runs until all input is processed, then
+prints the sink's contents as JSON. With a strategy, workers come and go all the time.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from anabranch import StateService, agg
+from anabranch.errors import InvalidArgument
 
 SEEN_OUTPUT = "k long, n long, seen string, what string"
 
@@ -83,6 +85,8 @@ def main() -> None:
         windows = service.group_by(rows, window=agg.tumbling("ts", "4 seconds")).aggregate(
             n=agg.count(), total=agg.sum("v"), name="windows", outputMode="append"
         )
+        if len(sys.argv) > 4:
+            threading.Thread(target=rescale, args=(service, sys.argv[4]), daemon=True).start()
         run(seen, folder, "seen")
         run(
             windows.select(F.col("window.start").cast("long").alias("t"), "n", "total"), folder, "w"
@@ -93,6 +97,17 @@ def main() -> None:
     }
     sys.stdout.write("RESULT " + json.dumps(result))
     spark.stop()
+
+
+def rescale(service: StateService, strategy: str) -> None:
+    """Out and in, for as long as the service lives."""
+    workers = len(service.status()["workers"])
+    try:
+        while service.is_running:
+            for count in (workers + 1, workers):
+                service.rescale(count, strategy=strategy, wait=True)
+    except InvalidArgument:
+        pass  # it was stopped between two requests
 
 
 def run(df: DataFrame, folder: Path, name: str) -> None:

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from anabranch.migration.strategies import STRATEGIES
+from anabranch.protocol.orders import OrderKind
+from anabranch.runtime.crashes import COORDINATOR_POINTS, MOVE_POINTS, WORKER_POINTS
+
 DRIVER = Path(__file__).with_name("recovery_driver.py")
 BATCHES = 6
 
@@ -33,11 +37,13 @@ def write_input(folder: Path, seed: int = 1) -> list[list[dict[str, int]]]:
     return batches
 
 
-def drive(folder: Path, workers: int, lanes: int, crash_at: str = "") -> dict[str, Any] | None:
+def drive(
+    folder: Path, workers: int, lanes: int, crash_at: str = "", strategy: str = ""
+) -> dict[str, Any] | None:
     """Run the driver; None if it was killed."""
     environment = {**os.environ, "ANABRANCH_CRASH_AT": crash_at, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, str(DRIVER), str(folder), str(workers), str(lanes)],
+        [sys.executable, str(DRIVER), str(folder), str(workers), str(lanes), *strategy.split()],
         env=environment,
         capture_output=True,
         text=True,
@@ -106,12 +112,38 @@ def test_driver_killed_before_and_after_a_manifest(tmp_path: Path) -> None:
     check(tmp_path, batches, result)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_driver_killed_during_a_move(tmp_path: Path) -> None:
+    batches = write_input(tmp_path)
+    assert drive(tmp_path, 2, 2, "coordinator:order-grant:2", "live") is None
+    assert drive(tmp_path, 2, 3, "coordinator:order-release:1", "lazy") is None
+    result = drive(tmp_path, 2, 2, "w3:granted:1,w1:released:1", "drrs")
+    check(tmp_path, batches, result)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_everything_killed_during_moves(tmp_path: Path, strategy: str) -> None:
+    chance = random.Random(strategy)
+    batches = write_input(tmp_path)
+    orders = [f"order-{kind.value}" for kind in OrderKind] + list(COORDINATOR_POINTS)
+    for _ in range(3):
+        points = [f"coordinator:{chance.choice(orders)}:{chance.randrange(1, 4)}"]
+        points += [f"w{n}:{chance.choice(MOVE_POINTS)}:1" for n in (1, 2, 3)]
+        result = drive(tmp_path, 2, 2, ",".join(points), strategy)
+        if result is not None:
+            break
+    else:
+        result = drive(tmp_path, 2, 2, "", strategy)
+    check(tmp_path, batches, result)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(6))
 def test_everything_killed_at_random_points(tmp_path: Path, seed: int) -> None:
-    from anabranch.runtime.crashes import COORDINATOR_POINTS, WORKER_POINTS
-
     chance = random.Random(seed)
     batches = write_input(tmp_path, seed)
     result = None
