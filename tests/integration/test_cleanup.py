@@ -59,6 +59,7 @@ def test_stop_leaves_no_process_port_or_thread(tmp_path: Path) -> None:
         for worker, pid in pids.items():
             assert Path(f"/proc/{pid}/comm").read_text().strip() == f"anabranch-{worker}"
             command = Path(f"/proc/{pid}/cmdline").read_text()
+            assert command.strip("\0").split("\0") == ["anabranch", "worker", worker]
             environment = Path(f"/proc/{pid}/environ").read_bytes()
             assert cluster.coordinator.token not in command
             assert cluster.coordinator.token.encode() not in environment

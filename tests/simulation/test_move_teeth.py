@@ -234,7 +234,14 @@ def restart_waits_for_the_dead(patch: pytest.MonkeyPatch) -> None:
 
 def busy_replicas_stay(patch: pytest.MonkeyPatch) -> None:
     """What is being worked on when it shall be dropped stays for good."""
-    patch.setattr(WorkerMachine, "_drop_doomed", lambda self: [])
+    drop_doomed = WorkerMachine._drop_doomed
+
+    def now_or_never(self: WorkerMachine) -> list[data.Effect]:
+        effects = drop_doomed(self)
+        self.doomed.clear()
+        return effects
+
+    patch.setattr(WorkerMachine, "_drop_doomed", now_or_never)
 
 
 def deltas_stay_at_the_source(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ _log = logging.getLogger("anabranch.moves")
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
 
-PACED = ("live",)
+PACED = ("live", "lazy")
 """Strategies that adapt to the batches, unless the user sets the pace."""
 
 

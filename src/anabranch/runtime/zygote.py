@@ -21,6 +21,8 @@ from typing import NoReturn
 
 MESSAGE_BYTES = 4096
 PR_SET_NAME = 15
+ARG_START, ARG_END = 48, 49
+"""Fields of /proc/self/stat: where the command line lies in memory."""
 
 
 def main() -> None:
@@ -88,12 +90,21 @@ def _become_worker(worker: str, input_fd: int, ready_fd: int) -> NoReturn:
         os.dup2(input_fd, 0)
         os.close(input_fd)
         sys.stdin = os.fdopen(0)
-        # Shown in process listings instead of the zygote's name.
-        ctypes.CDLL(None).prctl(PR_SET_NAME, f"anabranch-{worker}".encode()[:15])
+        _rename(worker)
         serve(worker, ready_fd)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     os._exit(1)
+
+
+def _rename(worker: str) -> None:
+    """Let process listings show the worker: its name, and its command line in the zygote's place."""
+    ctypes.CDLL(None).prctl(PR_SET_NAME, f"anabranch-{worker}".encode()[:15])
+    with open("/proc/self/stat", encoding="utf-8") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    start, end = (int(fields[number - 3]) for number in (ARG_START, ARG_END))
+    command = f"anabranch\0worker\0{worker}".encode()[: end - start - 1]
+    ctypes.memmove(start, command.ljust(end - start, b"\0"), end - start)
 
 
 if __name__ == "__main__":
