@@ -98,7 +98,7 @@ def _become_worker(worker: str, input_fd: int, ready_fd: int) -> NoReturn:
 
 
 def _rename(worker: str) -> None:
-    """Let process listings show the worker: its name, and its command line in the zygote's place."""
+    """Let process listings show the worker, not the zygote that it was forked from."""
     ctypes.CDLL(None).prctl(PR_SET_NAME, f"anabranch-{worker}".encode()[:15])
     with open("/proc/self/stat", encoding="utf-8") as stat:
         fields = stat.read().rpartition(")")[2].split()
