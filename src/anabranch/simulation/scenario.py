@@ -49,7 +49,9 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
         failure = f"{type(error).__name__}: {error}"
     scheduler = cluster.scheduler
     trace = scheduler.trace_lines() if failure or keep_trace else ()
-    return Result(seed, scheduler.steps, scheduler.trace_hash(), failure, trace, cluster.counts)
+    return Result(
+        seed, scheduler.steps, scheduler.trace_hash(), failure, trace, dict(cluster.counts)
+    )
 
 
 def _schedule_moves(cluster: Cluster, batches: int) -> None:
