@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_an_idle_query_can_be_rescaled(tmp_path: Path) -> None:
 
 def test_bad_requests_are_refused_at_once(tmp_path: Path) -> None:
     with MovingCluster(tmp_path) as cluster:
-        for wrong in (
+        requests: list[Callable[[], object]] = [
             lambda: cluster.rescale(0),
             lambda: cluster.rescale(33),
             lambda: cluster.rescale(3, strategy="teleport"),
@@ -109,7 +110,8 @@ def test_bad_requests_are_refused_at_once(tmp_path: Path) -> None:
             lambda: cluster.move([99], to="w1"),
             lambda: cluster.move([1], to="w9"),
             lambda: cluster.drain("w9"),
-        ):
+        ]
+        for wrong in requests:
             with pytest.raises(InvalidArgument):
                 wrong()
         assert cluster.coordinator.moves.plan().workers == ("w1", "w2")

@@ -25,6 +25,11 @@ TRACKED = "k long, total long, items long, parts string, what string"
 RECENT = "k long, seen long, kinds string"
 
 
+def first(state: Any) -> int:
+    """The only field of a state value; 0 if there is none."""
+    return int(state[0]) if state is not None else 0
+
+
 class Tracker(StatefulProcessor):
     """Sum (value), items (list), counts by remainder (map); an event-time timer when quiet."""
 
@@ -35,13 +40,13 @@ class Tracker(StatefulProcessor):
         self._parts = handle.getMapState("parts", "r long", "n long")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        total = self._total.get()[0] if self._total.exists() else 0
+        total = first(self._total.get())
         latest = 0
         for row in rows:
             total += row.v
             self._items.appendValue((row.v,))
             part = (row.v % 3,)
-            count = self._parts.getValue(part)[0] if self._parts.containsKey(part) else 0
+            count = first(self._parts.getValue(part))
             self._parts.updateValue(part, (count + 1,))
             latest = max(latest, int(row.ts.timestamp() * 1000))
         self._total.update((total,))
@@ -59,7 +64,9 @@ class Tracker(StatefulProcessor):
     def _row(self, key: Any, what: str) -> Row:
         parts = sorted((r[0], n[0]) for r, n in self._parts.iterator())
         items = sum(1 for _ in self._items.get()) if self._items.exists() else 0
-        return Row(k=key[0], total=self._total.get()[0], items=items, parts=str(parts), what=what)
+        return Row(
+            k=key[0], total=first(self._total.get()), items=items, parts=str(parts), what=what
+        )
 
 
 class Recent(StatefulProcessor):
@@ -70,11 +77,11 @@ class Recent(StatefulProcessor):
         self._kinds = handle.getMapState("kinds", "w string", "n long", ttlDurationMs=3_600_000)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        seen = self._seen.get()[0] if self._seen.exists() else 0
+        seen = first(self._seen.get())
         for row in rows:
             seen += 1
             kind = (row.what,)
-            count = self._kinds.getValue(kind)[0] if self._kinds.containsKey(kind) else 0
+            count = first(self._kinds.getValue(kind))
             self._kinds.updateValue(kind, (count + 1,))
         self._seen.update((seen,))
         kinds = sorted((w[0], n[0]) for w, n in self._kinds.iterator())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +63,10 @@ class DictState:
 
     def undo(self) -> None: ...
 
-    def export(self, bins: Collection[int] | None = None) -> Sections:
+    def export(self, bins: Collection[int] | None = None, hashes: Any = None) -> Sections:
+        raise NotImplementedError
+
+    def export_packed(self, bins: Collection[int]) -> Sections:
         raise NotImplementedError
 
     def install(self, sections: Sections) -> None:
