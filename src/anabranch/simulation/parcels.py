@@ -77,6 +77,8 @@ class Journal:
 
     session: int
     start: int | None
+    reader: str = ""
+    """The process that copies."""
     log: list[tuple[int, Changes]] = field(default_factory=list)
 
     def since(self, as_of: int | None) -> Changes:

@@ -95,13 +95,15 @@ class Source:
     def _slice(self, call: Call, group: KeyGroup, number: int, session: int, version: int) -> None:
         process, target = self.process, call.caller.worker
         held = process.machine.held.get(OPERATOR, {}).get(group)
-        if held is None or held.is_partial or process.cleaned.get(group, 0) > version:
+        if held is None or held.is_partial or process.cleaned.get(group, process.version) > version:
             call.answer(None)
             return
         if not number:
             self.session_count += 1
             session = self.session_count
-            self.journals.setdefault(group, {})[target] = Journal(session, held.as_of)
+            self.journals.setdefault(group, {})[target] = Journal(
+                session, held.as_of, call.caller.name
+            )
         journal = self.journals.get(group, {}).get(target)
         if journal is None or journal.session != session:
             call.answer(None)

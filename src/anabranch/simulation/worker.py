@@ -124,6 +124,7 @@ class WorkerProcess:
         "source",
         "target",
         "tx_count",
+        "version",
         "waiters",
         "work",
         "worker",
@@ -145,6 +146,8 @@ class WorkerProcess:
         self.coordinator = cluster.coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
+        self.version = cluster.coordinator.machine.routing.version
+        """Of the routing when the process began: whoever copies for an older one is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
         self.calls: dict[Call, None] = {}
