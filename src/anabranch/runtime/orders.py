@@ -58,6 +58,8 @@ class Orders:
         self._pace = pace
         self._snapshots = snapshots
         self._copying: list[Copying] = []
+        self._cleaned: dict[int, int] = {}
+        """Version of the last clean-up of each key group: an older copy comes too late."""
         self._copying_lock = threading.Lock()
         self._orders: dict[str, Callable[[Message], Message]] = {
             "connect": self._connect,
@@ -96,10 +98,12 @@ class Orders:
 
     def _copy(self, message: Message) -> Message:
         counted: Counter[str] = Counter()
-        copying = self._start(message["groups"])
+        copying = self._start(message["groups"], message["version"])
         try:
             for slot in list(self._core.slots.values()):
-                groups = [g for g in message["groups"] if not self._is_copied(slot, g, message)]
+                groups = [
+                    g for g in sorted(copying.groups) if not self._is_copied(slot, g, message)
+                ]
                 self._copy_groups(slot, message["peer"], groups, copying, counted)
         finally:
             self._end(copying)
@@ -161,7 +165,7 @@ class Orders:
 
     def _catch_up(self, message: Message) -> Message:
         counted: Counter[str] = Counter()
-        copying = self._start(message["groups"])
+        copying = self._start(message["groups"], message["version"])
         try:
             for slot in list(self._core.slots.values()):
                 since, lost = self._replicas(slot, message)
@@ -233,9 +237,9 @@ class Orders:
                 self._note_replica(slot, group, received.as_of)
             received.replay(state)
 
-    def _start(self, groups: list[int]) -> Copying:
-        copying = Copying(set(groups))
+    def _start(self, groups: list[int], version: int) -> Copying:
         with self._copying_lock:
+            copying = Copying({g for g in groups if self._cleaned.get(g, -1) <= version})
             self._copying.append(copying)
         return copying
 
@@ -281,11 +285,13 @@ class Orders:
         with self._core.changed:
             gone = {group for group in groups if not self._core.is_owner(group)}
         with self._copying_lock:
+            self._cleaned.update(dict.fromkeys(groups, message["version"]))
             for copying in self._copying:
                 copying.groups -= gone
             is_copying = bool(self._copying)
         with self._core.changed:
-            self._core.dispatch(protocol.GroupsDropped(tuple(KeyGroup(g) for g in groups)))
+            dropped = tuple(KeyGroup(group) for group in groups)
+            self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
             replicas = {replica.source for replica in self._arriving.replicas.values()}
             targets = {str(target) for _, target in self._core.machine.owners.released.values()}
         if not is_copying:
