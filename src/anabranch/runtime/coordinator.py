@@ -167,7 +167,8 @@ class Coordinator:
             summary = self._machine.statistics()
             routing = self._machine.routing
             operators = dict(self._operators)
-        return describe(summary, routing, operators, self._pool)
+        picture = describe(summary, routing, operators, self._pool)
+        return {**picture, "reconfiguration": self.moves.running()}
 
     def pids(self) -> dict[WorkerId, int]:
         """Process ids of the workers."""

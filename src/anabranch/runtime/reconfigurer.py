@@ -257,6 +257,16 @@ class Reconfigurer:
 
     # -- observation --
 
+    def running(self) -> dict[str, Any] | None:
+        """The reconfiguration that runs, for status()."""
+        with self._lock:
+            current = self._machine.moves.current
+            found = self._moves.get(current.request.number) if current is not None else None
+        if found is None:
+            return None
+        move = found[0]
+        return {"strategy": move.strategy, "progress": round(move.progress, 3)}
+
     def _look(self, move: Move) -> tuple[Progress, Mapping[str, int]]:
         with self._lock:
             current = self._machine.moves.current
