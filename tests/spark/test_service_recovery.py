@@ -116,9 +116,8 @@ def test_driver_killed_before_and_after_a_manifest(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_driver_killed_during_a_move(tmp_path: Path) -> None:
     batches = write_input(tmp_path)
-    assert drive(tmp_path, 2, 2, "coordinator:order-grant:2", "live") is None
-    assert drive(tmp_path, 2, 3, "coordinator:order-release:1", "lazy") is None
-    result = drive(tmp_path, 2, 2, "w3:granted:1,w1:released:1", "drrs")
+    assert drive(tmp_path, 2, 2, "coordinator:order-release:2", "live") is None
+    result = drive(tmp_path, 2, 3, "w3:granted:1,w1:released:1", "lazy")
     check(tmp_path, batches, result)
 
 
