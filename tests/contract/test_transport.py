@@ -33,6 +33,7 @@ class Sum:
 
 class Echo:
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.lost = threading.Event()
         self.calls = 0
 
@@ -48,6 +49,7 @@ class Echo:
         self.calls += 1
         if header.get("refuse"):
             raise CorruptState("not you")
+        self.begun.set()
         try:
             return Sum([v for batch in rows for v in batch.column("v").to_pylist()])
         except ConnectionLost:
@@ -128,6 +130,7 @@ def test_errors_keep_their_kind(peer: Peer) -> None:
 def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -> None:
     exchange = peer.exchange({})
     exchange.write(batch(1))
+    assert echo.begun.wait(20)  # a call that is cancelled before it arrives is no call
     exchange.close()
     assert echo.lost.wait(20)
 
