@@ -131,7 +131,7 @@ class ServiceUnavailable(AnabranchError):
 class ReconfigurationFailed(AnabranchError):
     """A move could not be completed; the query goes on with the owners that it has."""
 
-    condition = "ANABRANCH_RECONFIGURATION_FAILED"
+    condition = "RECONFIGURATION_FAILED"
 
 
 class ProtocolViolation(AnabranchError):

@@ -56,7 +56,6 @@ def handler() -> Streams:
 @pytest.fixture
 def server(handler: Streams) -> Iterator[Server]:
     server = Server("127.0.0.1", "secret", handler)  # type: ignore[arg-type]
-    server.start()
     yield server
     server.stop()
 

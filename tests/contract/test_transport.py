@@ -65,7 +65,6 @@ def echo() -> Echo:
 @pytest.fixture
 def server(echo: Echo) -> Iterator[Server]:
     server = Server("127.0.0.1", "secret", echo)
-    server.start()
     yield server
     server.stop()
 

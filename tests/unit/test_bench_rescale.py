@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anabranch.bench.connections import between
 from anabranch.bench.flight_copy import copy_rates, payload_batches
 from anabranch.bench.latency import Batch, Timeline, Window, median
 from anabranch.bench.openloop import (
@@ -21,7 +22,6 @@ from anabranch.bench.openloop import (
     read_schedule,
     write_schedule,
 )
-from anabranch.bench.peers import between
 from anabranch.bench.plots import check_matplotlib, plot_runs
 from anabranch.bench.rescale_report import summary_line, table
 from anabranch.bench.rescale_runs import Case, Run, brief

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +33,32 @@ class Prepared:
     next_row: int
 
 
+class Folders:
+    """New folders of a benchmark, one for each run."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._count = 0
+
+    def fresh(self, name: str) -> Path:
+        """An empty one."""
+        self._count += 1
+        folder = self._parent / f"{name}-{self._count}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    @contextmanager
+    def copy(self, name: str, prepared: Prepared) -> Iterator[Path]:
+        """A copy of a prepared state and its checkpoint, gone afterwards."""
+        folder = self.fresh(name)
+        try:
+            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class LoadedQuery:
     """A running query whose source follows a schedule file in its folder."""
 
@@ -52,6 +80,13 @@ class LoadedQuery:
         self.batches: list[Batch] = []
 
     # -- the query --
+
+    def __enter__(self) -> LoadedQuery:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self, schedule: Schedule = HOLD) -> None:
         """Start or restart it on its checkpoint."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.bench.latency import Window
-from anabranch.bench.load import LoadedQuery, Prepared
+from anabranch.bench.load import Folders, LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
 from anabranch.bench.rescale_runs import Run, Say, Timing, brief, fill, warm_up, watch_until
 from anabranch.errors import AnabranchError
@@ -36,38 +34,31 @@ class NativeRuns:
     partitions: int
     target: int
     say: Say
-    _runs: int = 0
+
+    def __post_init__(self) -> None:
+        self._folders = Folders(self.folder)
 
     def prepare(self, keys: int, payload_bytes: int) -> tuple[Prepared, float]:
         """Load a state once; the capacity that it was found to have, in rows a second."""
-        folder = self._fresh("native-prepared")
+        folder = self._folders.fresh("native-prepared")
         # Spark takes it for the first batch only; later ones follow the checkpoint.
         self.spark.conf.set("spark.sql.shuffle.partitions", str(self.partitions))
         query = self._query(folder, keys, payload_bytes, 0)
-        query.start()
-        try:
+        with query:
             found = fill(query, keys, payload_bytes, self.say)
             query.drain()
-        finally:
-            query.stop()
         return Prepared(folder, keys, payload_bytes, query.next_row), found
 
     def run(self, run: Run, prepared: Prepared) -> None:
         """Fill in a run."""
-        folder = self._fresh("native-run")
+        self.say("copying the prepared checkpoint")
         try:
-            self.say("copying the prepared checkpoint")
-            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
-            query = self._query(folder, prepared.keys, prepared.payload_bytes, prepared.next_row)
-            query.start()
-            try:
-                self._measure(run, query, folder)
-            finally:
-                query.stop()
+            with self._folders.copy("native-run", prepared) as folder:
+                keys, payload_bytes = prepared.keys, prepared.payload_bytes
+                with self._query(folder, keys, payload_bytes, prepared.next_row) as query:
+                    self._measure(run, query, folder)
         except (AnabranchError, PySparkException) as error:
             run.error = brief(error)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _measure(self, run: Run, query: LoadedQuery, folder: Path) -> None:
         warm_up(query, run.rate, self.say)
@@ -123,11 +114,3 @@ class NativeRuns:
             return df.groupBy("k").agg(*aggregates)
 
         return LoadedQuery(make, folder, next_row)
-
-    def _fresh(self, name: str) -> Path:
-        self._runs += 1
-        folder = self.folder / f"{name}-{self._runs}"
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        return folder

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch import agg
+from anabranch.bench.connections import peer_connections
 from anabranch.bench.latency import Batch, Latency, Timeline, Window, median
-from anabranch.bench.load import LoadedQuery, Prepared
+from anabranch.bench.load import Folders, LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
-from anabranch.bench.peers import peer_connections
 from anabranch.errors import AnabranchError, InvalidArgument
 from anabranch.service import StateService
 
@@ -158,39 +157,42 @@ class ServiceRuns:
     target: int
     say: Say
     fsync: bool = True
-    _runs: int = 0
+
+    def __post_init__(self) -> None:
+        self._folders = Folders(self.folder)
 
     def prepare(self, keys: int, payload_bytes: int) -> tuple[Prepared, float]:
         """Load a state once; the capacity that it was found to have, in rows a second."""
-        folder = self._fresh("prepared")
+        folder = self._folders.fresh("prepared")
         with self._service(folder) as service:
-            query = LoadedQuery(self._maker(service, keys, payload_bytes), folder, 0)
-            query.start()
-            try:
+            make = self._maker(service, keys, payload_bytes)
+            with LoadedQuery(make, folder, 0) as query:
                 found = fill(query, keys, payload_bytes, self.say)
                 query.drain()
-            finally:
-                query.stop()
         return Prepared(folder, keys, payload_bytes, query.next_row), found
 
     def run(self, run: Run, prepared: Prepared, seconds_min: float = 0.0) -> None:
         """Fill in a run; a strategy that fails is a result too. Lasts at least `seconds_min`."""
-        folder = self._fresh("run")
+        self.say("copying the prepared state")
         try:
-            self.say("copying the prepared state")
-            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
-            with self._service(folder) as service:
-                make = self._maker(service, prepared.keys, prepared.payload_bytes)
-                query = LoadedQuery(make, folder, prepared.next_row)
-                query.start()
-                try:
-                    self._measure(run, service, query, seconds_min)
-                finally:
-                    query.stop()
+            with self._started("run", prepared) as (service, query):
+                self._measure(run, service, query, seconds_min)
         except (AnabranchError, PySparkException) as error:
             run.error = brief(error)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _started(self, name: str, prepared: Prepared) -> Iterator[tuple[StateService, LoadedQuery]]:
+        """A service and a query on a copy of a prepared state."""
+        with (
+            self._folders.copy(name, prepared) as folder,
+            self._service(folder) as service,
+            LoadedQuery(
+                self._maker(service, prepared.keys, prepared.payload_bytes),
+                folder,
+                prepared.next_row,
+            ) as query,
+        ):
+            yield service, query
 
     def _measure(
         self, run: Run, service: StateService, query: LoadedQuery, seconds_min: float
@@ -243,29 +245,17 @@ class ServiceRuns:
 
         The key groups of one worker go to another and back: no process starts or ends meanwhile.
         """
-        folder = self._fresh("move")
-        try:
-            shutil.copytree(prepared.folder, folder, dirs_exist_ok=True)
-            with self._service(folder) as service:
-                make = self._maker(service, prepared.keys, prepared.payload_bytes)
-                query = LoadedQuery(make, folder, prepared.next_row)
-                query.start()
-                try:
-                    warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
-                    query.drain()
-                    return self._back_and_forth(service, strategy, count)
-                finally:
-                    query.stop()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with self._started("move", prepared) as (service, query):
+            warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
+            query.drain()
+            return self._back_and_forth(service, strategy, count)
 
     def _back_and_forth(
         self, service: StateService, strategy: str, count: int
     ) -> list[tuple[int, float]]:
         forecast = service.rescale(self.workers - 1, dry_run=True)
         source, target = forecast.moves[0].source, forecast.moves[0].target
-        # One stays: a worker without key groups might be let go.
-        groups = [int(m.group) for m in forecast.moves if m.target == target][1:]
+        groups = [int(m.group) for m in forecast.moves if m.target == target]
         found = []
         for number in range(count):
             self.say(f"{len(groups)} key groups, move {number + 1} of {count}")
@@ -289,14 +279,6 @@ class ServiceRuns:
             return counts(service, df, payload_bytes)
 
         return make
-
-    def _fresh(self, name: str) -> Path:
-        self._runs += 1
-        folder = self.folder / f"{name}-{self._runs}"
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        return folder
 
 
 def brief(error: BaseException) -> str:

@@ -35,8 +35,7 @@ class SteadyBench:
         with ExitStack() as stack:
             pair = [self._query(stack, "fine", {}), self._query(stack, "coarse", coarsest)]
             for query in pair:
-                query.start()
-                stack.callback(query.stop)
+                stack.enter_context(query)
             for query in pair:
                 query.burst(self.keys, self.keys, lambda _: None)
             seconds: tuple[list[float], list[float]] = ([], [])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from anabranch.bench.latency import Timeline
     from anabranch.bench.load import LoadedQuery
+    from anabranch.bench.openloop import OpenLoop
     from anabranch.cli.main import Subparsers
     from anabranch.runtime.move import MoveReport
     from anabranch.service import StateService
@@ -90,12 +91,8 @@ def run_demo(args: argparse.Namespace) -> int:
         StateService(spark, str(folder / "state"), workers=2) as service,
     ):
         sink = Sink()
-        query = LoadedQuery(_query(spark, service), folder, 0, sink.write)
-        query.start()
-        try:
+        with LoadedQuery(_query(spark, service), folder, 0, sink.write) as query:
             timeline, changes = _run(query, service, args)
-        finally:
-            query.stop()
         _show(timeline, changes, args.plot)
         return _verdict(sink, query.next_row)
 
@@ -130,7 +127,7 @@ def _run(
     )
     print(f"{'time':>7} {'rows done':>11} {'latency':>9}  key groups of each worker")
     changes = []
-    watch = _Watch(query, service, load.started)
+    watch = _Watch(query, service, load)
     watch.steady(args.seconds)
     for workers in (3, 2):
         name = f"{len(service.status()['workers'])} -> {workers} workers"
@@ -150,10 +147,10 @@ def _run(
 class _Watch:
     """A line a second: what a user who watches latency sees."""
 
-    def __init__(self, query: LoadedQuery, service: StateService, started: float) -> None:
+    def __init__(self, query: LoadedQuery, service: StateService, load: OpenLoop) -> None:
         self._query = query
         self._service = service
-        self._started = started
+        self._load = load
         self._next = 0.0
 
     def steady(self, seconds: float) -> None:
@@ -177,8 +174,9 @@ class _Watch:
         if progress is not None:
             done = round(BAR * progress)
             bar = f"  [{'#' * done}{'.' * (BAR - done)}] {progress:4.0%}"
-        latency = f"{(last.committed - last.started) * 1000:,.0f} ms"
-        seconds = f"{max(0.0, now - self._started):.1f} s"
+        slowest = last.committed - self._load.intended(max(last.first_row, self._load.first_row))
+        latency = f"{slowest * 1000:,.0f} ms" if last.end_row > self._load.first_row else "-"
+        seconds = f"{max(0.0, now - self._load.started):.1f} s"
         print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{bar}", flush=True)
 
 

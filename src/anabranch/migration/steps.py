@@ -176,8 +176,6 @@ class Outcome:
     """Result of a step: sums over all workers that took part."""
 
     counters: dict[str, int] = field(default_factory=dict)
-    failed: int = 0
-    """Orders that did not succeed: their state comes another way."""
 
     def __getitem__(self, name: str) -> int:
         return self.counters.get(name, 0)

@@ -87,7 +87,6 @@ class Task:
     waiting: set[int] = field(default_factory=set)
     """Orders that have not ended."""
     counters: dict[str, int] = field(default_factory=dict)
-    failed: int = 0
     acked: dict[Move, int] = field(default_factory=dict)
     """Moves of a flip that the target has acknowledged, with its incarnation."""
     is_flipping: bool = False

@@ -68,7 +68,6 @@ class Reconfiguration:
         task, sent = found
         task.waiting.discard(event.order)
         if isinstance(event, OrderFailed):
-            task.failed += 1
             self.counters["orders_failed"] += 1
         else:
             for name, amount in event.counters.items():
@@ -163,7 +162,7 @@ class Reconfiguration:
         return self._resume(task, None)
 
     def _resume(self, task: Task, outcome: step.Outcome | None) -> list[Effect]:
-        task.counters, task.failed, task.acked, task.is_flipping = {}, 0, {}, False
+        task.counters, task.acked, task.is_flipping = {}, {}, False
         if self.is_ending:
             self._close(task)
             return self._end_if_idle()
@@ -300,7 +299,7 @@ class Reconfiguration:
         """All orders of a step have ended."""
         if isinstance(task.current, step.Flip) and not task.is_flipping:
             return self._change(task)
-        return self._resume(task, step.Outcome(task.counters, task.failed))
+        return self._resume(task, step.Outcome(task.counters))
 
     def _order_targets(self, task: Task, wanted: Any) -> list[Effect]:
         effects: list[Effect] = []

@@ -19,7 +19,7 @@ from anabranch.model.keyspace import HASH, Int64s
 from anabranch.protocol.worker import LoadGroups
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.deltas import NO_EPOCH
+from anabranch.runtime.deltas import number_of
 from anabranch.runtime.exports import pack_hashes, unpack_hashes
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
@@ -50,7 +50,7 @@ class Arrivals:
         records = self._records(slot.name, effect)
         try:
             with self._locked(records, counted):
-                lost = self._bring(slot, run, records, _number(effect.as_of), counted)
+                lost = self._bring(slot, run, records, number_of(effect.as_of), counted)
                 coming = {record.group for record in records}
                 plain = [group for group in effect.groups if group not in coming]
                 self._from_store(slot, plain, lost, effect.as_of, counted)
@@ -248,7 +248,3 @@ class Arrivals:
             sections = read[record.group].export()
             record.state.install(without(sections, None, record.fetched, self._keyspace))
         record.missing = set()
-
-
-def _number(epoch: int | None) -> int:
-    return NO_EPOCH if epoch is None else epoch

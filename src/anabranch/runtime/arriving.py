@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import Int64s
 from anabranch.protocol.worker import GroupsImported
 from anabranch.runtime.core import Place, WorkerCore
-from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs
+from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs, epoch_of, number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import NO_HASHES, Received, joined, without
 from anabranch.state.contract import GroupState
@@ -191,7 +191,7 @@ class ArrivingGroups:
             held = self.core.held(record.operator, record.group)
         if held is None or held.is_partial:
             return None
-        return [record.replica.log, NO_EPOCH if held.as_of is None else held.as_of]
+        return [record.replica.log, number_of(held.as_of)]
 
     # -- arrivals, with the record's lock held --
 
@@ -258,7 +258,7 @@ class ArrivingGroups:
             if not record.is_adopted:
                 slot.put(record.group, record.state, record.wear)
                 self.logs.drop(record.operator, (record.group,))
-            epoch = None if record.as_of == NO_EPOCH else Epoch(record.as_of)
+            epoch = epoch_of(record.as_of)
             core.dispatch(GroupsImported(record.operator, ((KeyGroup(record.group), epoch),)))
             record.is_done = True
         self.tell()

@@ -104,7 +104,6 @@ class Coordinator:
             self._maintenance.publish,
         )
         self._server = Server(host, self.token, self)
-        self._server.start()
         self.address = self._server.address
         self._perform(effects)
 

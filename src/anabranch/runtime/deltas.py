@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.durability.restore import split_by_group
+from anabranch.model.ids import Epoch
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.runtime.core import Place
 from anabranch.state.contract import Sections
@@ -19,6 +20,16 @@ LOG_BYTES_MAX = 64 << 20
 
 NO_EPOCH = -1
 """As of no epoch: the state before the first one."""
+
+
+def number_of(epoch: int | None) -> int:
+    """An epoch as a number that can be compared."""
+    return NO_EPOCH if epoch is None else epoch
+
+
+def epoch_of(number: int) -> Epoch | None:
+    """The reverse."""
+    return None if number == NO_EPOCH else Epoch(number)
 
 
 @dataclass(slots=True)

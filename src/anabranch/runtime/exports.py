@@ -15,7 +15,7 @@ from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol.worker import GroupsReleased
 from anabranch.runtime.core import Place, WorkerCore
-from anabranch.runtime.deltas import NO_EPOCH, Delta, DeltaLogs
+from anabranch.runtime.deltas import Delta, DeltaLogs, number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
 from anabranch.state.contract import GroupState
@@ -126,7 +126,7 @@ class Exports:
                     if held is None or state is None or held.is_partial:
                         raise Gone
                     is_busy = core.machine.is_busy(slot.name, KeyGroup(group))
-                    as_of = NO_EPOCH if held.as_of is None else held.as_of
+                    as_of = number_of(held.as_of)
                 if not is_busy:
                     yield state, as_of
                     return
@@ -225,7 +225,7 @@ class Exports:
             state = slot.states.get(group)
             if held is None or state is None or held.is_partial or core.is_owner(group):
                 raise Gone
-            as_of = NO_EPOCH if held.as_of is None else held.as_of
+            as_of = number_of(held.as_of)
             if wanted is not None and as_of != wanted:
                 raise Gone
             slot.pins[group] += 1
@@ -250,7 +250,7 @@ class Exports:
                 for group in message["groups"]:
                     held = core.held(operator, group)
                     if held is not None:
-                        epoch = NO_EPOCH if held.as_of is None else held.as_of
+                        epoch = number_of(held.as_of)
                         found[operator][str(group)] = epoch
         return {"as_of": found}
 

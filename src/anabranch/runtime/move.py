@@ -73,17 +73,17 @@ class Progress:
 
 
 @dataclass(eq=False)
-class Move:
+class MoveHandle:
     """A reconfiguration that runs or has ended; made by `StateService.rescale` and its kin."""
 
     number: int
     strategy: str
     workers_before: tuple[WorkerId, ...]
     workers_after: tuple[WorkerId, ...]
-    look: Callable[[Move], tuple[Progress, Mapping[str, int]]]
+    look: Callable[[MoveHandle], tuple[Progress, Mapping[str, int]]]
     batches: Callable[[float], tuple[Mapping[str, Any], ...]]
-    on_cancel: Callable[[Move], Move]
-    on_retarget: Callable[[Move, int], Move]
+    on_cancel: Callable[[MoveHandle], MoveHandle]
+    on_retarget: Callable[[MoveHandle, int], MoveHandle]
     started: float = field(default_factory=time.time)
     _ended: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "running"
@@ -117,11 +117,11 @@ class Move:
             )
         return True
 
-    def cancel(self) -> Move:
+    def cancel(self) -> MoveHandle:
         """Give up: what has not moved stays, what has moved goes back. Returns the way back."""
         return self.on_cancel(self)
 
-    def retarget(self, workers: int) -> Move:
+    def retarget(self, workers: int) -> MoveHandle:
         """Go on to another number of workers, from where it is now. Returns the new move."""
         return self.on_retarget(self, workers)
 

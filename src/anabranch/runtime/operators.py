@@ -28,11 +28,8 @@ SNAPSHOT_GROWTH = 2
 
 SNAPSHOT_ROWS_MIN = 1000
 
-LOAD_MEMORY = 0.8
-"""How much of a key group's load each batch keeps of the one before."""
-
-HEAT_DECAY = 0.8
-"""What a bin's rows count after each later transaction."""
+DECAY = 0.8
+"""What rows count after each later transaction, where the last ones are to count most."""
 
 
 @dataclass(slots=True)
@@ -112,7 +109,7 @@ class OperatorSlot:
         """A sample of a transaction's rows."""
         keyspace = self.keyspace
         at = keyspace.group_of(hashes) * keyspace.bins + keyspace.bin_of(hashes)
-        self.heat = self.heat * HEAT_DECAY + np.bincount(at, minlength=len(self.heat))
+        self.heat = self.heat * DECAY + np.bincount(at, minlength=len(self.heat))
 
     def note_changes(self, groups: tuple[int, ...], changes: Sections) -> None:
         """Count changed rows for the snapshot policy."""
@@ -131,7 +128,7 @@ class OperatorSlot:
     def note_load(self, groups: tuple[int, ...], rows: tuple[int, ...]) -> None:
         """Count rows for rebalancing."""
         for group, count in zip(groups, rows, strict=True):
-            self.rows_lately[group] = LOAD_MEMORY * self.rows_lately.get(group, 0.0) + count
+            self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.migration.steps import Arrival, Order
-from anabranch.model.ids import Epoch, KeyGroup, WorkerId
+from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.runtime.arriving import ArrivingGroups, Replica
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.deltas import NO_EPOCH
+from anabranch.runtime.deltas import epoch_of, number_of
 from anabranch.runtime.imports import Imports
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.pace import Pace
@@ -160,7 +160,7 @@ class Orders:
             self._note_replica(slot, group, received.as_of)
 
     def _note_replica(self, slot: OperatorSlot, group: int, as_of: int) -> None:
-        epoch = None if as_of == NO_EPOCH else Epoch(as_of)
+        epoch = epoch_of(as_of)
         self._core.dispatch(protocol.ReplicasChanged(slot.name, ((KeyGroup(group), epoch),)))
 
     def _catch_up(self, message: Message) -> Message:
@@ -190,7 +190,7 @@ class Orders:
                 if held is None or replica is None or replica.source != message["peer"]:
                     lost.append(group)
                 else:
-                    as_of = NO_EPOCH if held.as_of is None else held.as_of
+                    as_of = number_of(held.as_of)
                     since.append([group, replica.log, as_of])
         return since, lost
 
@@ -230,7 +230,7 @@ class Orders:
                     return
                 if core.machine.is_busy(slot.name, KeyGroup(group)):
                     return
-                if (NO_EPOCH if held.as_of is None else held.as_of) != since:
+                if number_of(held.as_of) != since:
                     return
                 # Said first: should it be granted meanwhile, whoever needs it waits for the lock.
                 slot.put(group, state, received.wear)
@@ -308,8 +308,7 @@ class Orders:
             for operator in operators:
                 for group, as_of in reply["as_of"][operator].items():
                     held = self._core.held(operator, int(group))
-                    here = NO_EPOCH - 1 if held is None else held.as_of
-                    behind += (NO_EPOCH if here is None else here) < as_of
+                    behind += held is None or number_of(held.as_of) < as_of
         return _reply(Counter(behind=behind))
 
     # -- the store --

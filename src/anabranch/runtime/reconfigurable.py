@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STANDBY, check
-from anabranch.runtime.move import Move
+from anabranch.runtime.move import MoveHandle
 from anabranch.runtime.planning import Forecast, Plan
 from anabranch.runtime.reconfigurer import Reconfigurer, Wish
 
@@ -21,7 +21,7 @@ class Reconfigurable:
     @overload
     def rescale(
         self, workers: int, *, strategy: str = ..., dry_run: Literal[False] = ..., **how: Any
-    ) -> Move: ...
+    ) -> MoveHandle: ...
 
     @overload
     def rescale(
@@ -36,7 +36,7 @@ class Reconfigurable:
         dry_run: bool = False,
         assignment: str = "minimal",
         **how: Any,
-    ) -> Move | Forecast:
+    ) -> MoveHandle | Forecast:
         """Change the number of workers while queries run; returns at once.
 
         Parameters
@@ -52,7 +52,7 @@ class Reconfigurable:
             "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
         **how
             wait : bool: return only at the end.
-            bytes_per_second : int: limit for copies ("live" adapts its pace to the batches).
+            bytes_per_second : int: limit for copies ("live" and "lazy" adapt their pace).
             latency_target : float: seconds that a batch may take before copies slow down; by
             default 1.15 times the median of the batches before.
             Options of the strategy: wave, delta (live), batch (meces, megaphone), plan
@@ -60,8 +60,8 @@ class Reconfigurable:
 
         Returns
         -------
-        Move
-            A handle: `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A request that
+        MoveHandle
+            `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A request that
             comes while another one runs takes its place.
         """
         return self._reconfigure(
@@ -71,7 +71,7 @@ class Reconfigurable:
     @overload
     def move(
         self, key_groups: Iterable[int], to: str, *, dry_run: Literal[False] = ..., **how: Any
-    ) -> Move: ...
+    ) -> MoveHandle: ...
 
     @overload
     def move(
@@ -86,35 +86,35 @@ class Reconfigurable:
         strategy: str = "live",
         dry_run: bool = False,
         **how: Any,
-    ) -> Move | Forecast:
+    ) -> MoveHandle | Forecast:
         """Move some key groups to a worker; `how` is as for `rescale`."""
         return self._reconfigure(lambda moves: moves.move(key_groups, to), strategy, dry_run, how)
 
     @overload
-    def drain(self, worker: str, *, dry_run: Literal[False] = ..., **how: Any) -> Move: ...
+    def drain(self, worker: str, *, dry_run: Literal[False] = ..., **how: Any) -> MoveHandle: ...
 
     @overload
     def drain(self, worker: str, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
 
     def drain(
         self, worker: str, *, strategy: str = "live", dry_run: bool = False, **how: Any
-    ) -> Move | Forecast:
+    ) -> MoveHandle | Forecast:
         """Move everything off a worker and end it; `how` is as for `rescale`."""
         return self._reconfigure(lambda moves: moves.drain(worker), strategy, dry_run, how)
 
     @overload
-    def rebalance(self, *, dry_run: Literal[False] = ..., **how: Any) -> Move: ...
+    def rebalance(self, *, dry_run: Literal[False] = ..., **how: Any) -> MoveHandle: ...
 
     @overload
     def rebalance(self, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
 
     def rebalance(
         self, *, strategy: str = "live", dry_run: bool = False, **how: Any
-    ) -> Move | Forecast:
+    ) -> MoveHandle | Forecast:
         """Share key groups out by their measured load; `how` is as for `rescale`."""
         return self._reconfigure(lambda moves: moves.rebalance(), strategy, dry_run, how)
 
-    def standby(self, workers: int) -> Move:
+    def standby(self, workers: int) -> MoveHandle:
         """Keep replicas for a later `rescale(workers, strategy="rhino")` up to date from now on.
 
         Costs a copy of the state that would move and the traffic of all its changes; ends with the
@@ -129,7 +129,7 @@ class Reconfigurable:
         strategy: str,
         dry_run: bool,
         how: dict[str, Any],
-    ) -> Move | Forecast:
+    ) -> MoveHandle | Forecast:
         wait = bool(how.pop("wait", False))
         wish = _wish(strategy, how)
         moves = self._reconfigurer()

@@ -6,6 +6,7 @@ import itertools
 import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.move import CANCELLED, Move, Progress
+from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
 from anabranch.runtime.operator import Operator
 from anabranch.runtime.pacer import Pacer
 from anabranch.runtime.planning import (
@@ -38,8 +39,8 @@ _log = logging.getLogger("anabranch.moves")
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
 
-PACED = ("live", "lazy")
-"""Strategies that adapt to the batches, unless the user sets the pace."""
+PACED_STRATEGIES = ("live", "lazy")
+"""Those whose copies are not waited for by anybody: they can adapt to the batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Reconfigurer:
         self._operators = operators
         self._publish = publish
         self._numbers = itertools.count(1)
-        self._moves: dict[int, tuple[Move, Wish, Plan]] = {}
+        self._moves: dict[int, tuple[MoveHandle, Wish, Plan]] = {}
         """Moves that have not ended, with the plan before each."""
         self._cancelled: set[int] = set()
         self._pacer: Pacer | None = None
@@ -113,34 +114,33 @@ class Reconfigurer:
 
     def rebalance(self) -> Plan:
         """Plan by measured load: rows lately, and bytes where no rows came."""
-        rows, sizes = self.loads("rows"), self.loads("bytes")
-        load: dict[int, float] = {group: float(n) for group, n in rows.items()}
-        if not any(load.values()):
-            load = {group: float(n) for group, n in sizes.items()}
+        loads = self._loads()
+        kind = "rows" if any(load["rows"] for load in loads.values()) else "bytes"
+        load = {group: float(load[kind]) for group, load in loads.items()}
         return rebalanced(self.plan().owners, self.workers_wanted(), load)
 
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
-        sizes = self.loads("bytes")
+        sizes = {group: load["bytes"] for group, load in self._loads().items()}
         return forecast(wish.strategy, self.plan(), plan, sizes, wish.bytes_per_second)
 
-    def loads(self, key: str) -> dict[int, int]:
-        """Bytes or recent rows of each key group, over all operators."""
-        total: dict[int, int] = {}
+    def _loads(self) -> dict[int, Counter[str]]:
+        """Bytes and recent rows of each key group, over all operators."""
+        total: dict[int, Counter[str]] = {}
         for peer in self._pool.peers().values():
             try:
                 groups = peer.call("groups", {}, timeout_seconds=10)["groups"]
             except AnabranchError:
                 continue  # it just went away
-            for group, values in groups.items():
-                total[int(group)] = total.get(int(group), 0) + values[key]
+            for group, load in groups.items():
+                total.setdefault(int(group), Counter()).update(load)
         return total
 
-    def request(self, plan: Plan, wish: Wish) -> Move:
+    def request(self, plan: Plan, wish: Wish) -> MoveHandle:
         """Begin; a reconfiguration that runs gives way."""
         number = next(self._numbers)
         before = self.plan()
-        move = Move(
+        move = MoveHandle(
             number,
             wish.strategy,
             before.workers,
@@ -155,16 +155,13 @@ class Reconfigurer:
         )
         with self._lock:
             self._moves[number] = move, wish, before
-            is_paced = wish.strategy in PACED or wish.bytes_per_second or wish.latency_target
-            self._pacer = (
-                Pacer(self._seconds_before(), wish.latency_target, wish.bytes_per_second)
-                if is_paced
-                else None
-            )
+            rate, target = wish.bytes_per_second, wish.latency_target
+            is_paced = wish.strategy in PACED_STRATEGIES or rate or target
+            self._pacer = Pacer(self._seconds_before(), target, rate) if is_paced else None
         self._dispatch(event)
         return move
 
-    def _cancel(self, move: Move) -> Move:
+    def _cancel(self, move: MoveHandle) -> MoveHandle:
         with self._lock:
             found = self._moves.get(move.number)
             if found is None:
@@ -174,7 +171,7 @@ class Reconfigurer:
         strategy = wish.strategy if wish.strategy != STANDBY else "live"
         return self.request(before, Wish(strategy, {}, wish.bytes_per_second, wish.latency_target))
 
-    def _retarget(self, move: Move, workers: int) -> Move:
+    def _retarget(self, move: MoveHandle, workers: int) -> MoveHandle:
         with self._lock:
             found = self._moves.get(move.number)
         wish = found[1] if found is not None else Wish(move.strategy, {})
@@ -267,7 +264,7 @@ class Reconfigurer:
         move = found[0]
         return {"strategy": move.strategy, "progress": round(move.progress, 3)}
 
-    def _look(self, move: Move) -> tuple[Progress, Mapping[str, int]]:
+    def _look(self, move: MoveHandle) -> tuple[Progress, Mapping[str, int]]:
         with self._lock:
             current = self._machine.moves.current
             if current is None or current.request.number != move.number:

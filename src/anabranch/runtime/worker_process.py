@@ -46,7 +46,6 @@ def serve(worker_id: str, ready_fd: int) -> None:
     worker = Worker(config, BlobStore(config.location, fsync=config.fsync))
     server = Server(config.host, config.token, worker)
     worker.listens_at(server.address)
-    server.start()
     with os.fdopen(ready_fd, "w") as ready:
         ready.write(json.dumps({"address": server.address, "pid": os.getpid()}))
     gc.freeze()

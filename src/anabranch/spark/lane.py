@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 
 import numpy as np
 import pyarrow as pa
@@ -267,13 +268,13 @@ class _Shadows:
     def write(self, batch: pa.RecordBatch) -> None:
         """Send them their rows."""
         for index, part in self.owners.divide(batch):
-            self._try(index, partial(_write, part))
+            self._try(index, methodcaller("write", part))
 
     def end(self, schema: pa.Schema) -> None:
         """Send the end mark and wait until it has arrived, not until they are done."""
         for index in list(self.exchanges):
-            self._try(index, lambda exchange: exchange.done_writing(schema))
-            self._try(index, lambda exchange: exchange.read())
+            self._try(index, methodcaller("done_writing", schema))
+            self._try(index, methodcaller("read"))
 
     def close(self) -> None:
         """Give up what is left."""
@@ -289,10 +290,6 @@ class _Shadows:
         except AnabranchError:  # it catches up another way
             del self.exchanges[index]
             exchange.close()
-
-
-def _write(part: pa.RecordBatch, exchange: Exchange) -> None:
-    exchange.write(part)
 
 
 class _Owners:

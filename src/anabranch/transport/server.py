@@ -56,18 +56,15 @@ class Reply(Protocol):
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc]
-    """Listens on one port until stopped."""
+    """Listens on one port until stopped, on threads of its own.
+
+    Nobody calls `serve`: it would take SIGINT and SIGTERM away from Python.
+    """
 
     def __init__(self, host: str, token: str, handler: Handler) -> None:
         super().__init__(f"grpc://{host}:0", middleware={"token": TokenCheck(token)})
         self.address = f"{host}:{self.port}"
         self._handler = handler
-
-    def start(self) -> None:
-        """Nothing to do: Flight serves from construction on, on its own threads.
-
-        `serve` would take SIGINT and SIGTERM away from Python and end the server on Ctrl-C.
-        """
 
     def stop(self) -> None:
         """Stop listening and wait for the calls that run."""
