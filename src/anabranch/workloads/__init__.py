@@ -1,0 +1,1 @@
+"""Streams and pipelines to run, to measure and to copy: NEXMark, auctions, key-count, RIoTBench."""
