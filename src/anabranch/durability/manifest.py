@@ -155,14 +155,15 @@ def next_manifest(
     assert all(ref.epoch == epoch for ref in added), "changelogs must be of this epoch"
     known_snapshots = previous.snapshots if previous else ()
     known_changelogs = previous.changelogs if previous else ()
-    newest = _newest_snapshots(known_snapshots, sorted(snapshots_taken, key=_order), epoch)
+    taken = sorted(snapshots_taken, key=_order)
+    newest = _newest_snapshots(known_snapshots, taken, epoch)
     return Manifest(
         operator=operator,
         query_id=query_id,
         epoch=epoch,
         keyspace=keyspace,
         description=description,
-        changelogs=_still_needed((*known_changelogs, *added), newest),
+        changelogs=_still_needed((*known_changelogs, *added), newest, taken),
         snapshots=_as_files(newest),
         committed_at=committed_at,
         extra=extra or {},
@@ -172,11 +173,12 @@ def next_manifest(
 def with_snapshots(manifest: Manifest, taken: Iterable[FileRef]) -> Manifest:
     """The same state, with snapshots of its own epoch in the place of older files."""
     epoch = manifest.epoch
-    newest = _newest_snapshots(manifest.snapshots, sorted(taken, key=_order), epoch)
+    taken = sorted(taken, key=_order)
+    newest = _newest_snapshots(manifest.snapshots, taken, epoch)
     return replace(
         manifest,
         snapshots=_as_files(newest),
-        changelogs=_still_needed(manifest.changelogs, newest),
+        changelogs=_still_needed(manifest.changelogs, newest, taken),
     )
 
 
@@ -217,15 +219,14 @@ def _as_files(newest: Mapping[int, FileRef]) -> tuple[FileRef, ...]:
 
 
 def _still_needed(
-    changelogs: Sequence[FileRef], newest: Mapping[int, FileRef]
+    changelogs: Sequence[FileRef], newest: Mapping[int, FileRef], taken: Iterable[FileRef]
 ) -> tuple[FileRef, ...]:
-    covered = {group: ref.epoch for group, ref in newest.items()}
-    if not covered:
-        return tuple(ref for ref in changelogs if ref.groups)
-    newest_cover = max(covered.values())
+    """Without what the snapshots just taken cover; those before have covered theirs."""
+    covered = {group: newest[group].epoch for ref in taken for group in ref.groups}
+    newest_cover = max(covered.values(), default=-1)
     kept: list[FileRef] = []
     for ref in changelogs:
-        if ref.epoch > newest_cover:  # newer than every snapshot: needed as it is
+        if ref.epoch > newest_cover or covered.keys().isdisjoint(ref.groups):
             groups = ref.groups
         else:
             groups = tuple(group for group in ref.groups if covered.get(group, -1) < ref.epoch)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +25,34 @@ Grouped = dict[int, Sections]
 _WHOLE_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
+@dataclass(slots=True)
+class Restored(Generic[State]):
+    """A key group from the store, and how long its changelog is."""
+
+    state: State
+    snapshot_epoch: int = -1
+    replayed: int = 0
+    """Rows of changelogs."""
+
+    @property
+    def wear(self) -> list[int]:
+        """Epoch of the snapshot, rows since."""
+        return [self.snapshot_epoch, self.replayed]
+
+
 def load_groups(
     store: BlobStore,
     manifest: Manifest,
     groups: Collection[int],
     create: Callable[[], State],
     bins: Collection[int] | None = None,
-) -> dict[int, State]:
-    """The states of these key groups (or of some bins of each) as of the manifest's epoch."""
-    states = {group: create() for group in groups}
+) -> dict[int, Restored[State]]:
+    """These key groups (or some bins of each) as of the manifest's epoch."""
+    restored = {group: Restored(create()) for group in groups}
     snapshots, changelogs = _files(manifest, groups)
+    for ref, of_ref in snapshots:
+        for group in of_ref:
+            restored[group].snapshot_epoch = ref.epoch
 
     def read_snapshot(item: tuple[FileRef, list[int]]) -> Grouped:
         return _read_snapshot(store, *item, bins)
@@ -44,12 +63,13 @@ def load_groups(
     # 1. Snapshots: each key is in one of them at most.
     for grouped in store.map_ahead(read_snapshot, snapshots):
         for group, sections in grouped.items():
-            states[group].install(sections)
+            restored[group].state.install(sections)
     # 2. Changelogs, in the order of their epochs.
     for grouped in store.map_ahead(read_changelog, changelogs):
         for group, sections in grouped.items():
-            states[group].replay(sections)
-    return states
+            restored[group].state.replay(sections)
+            restored[group].replayed += sum(entries.num_rows for entries in sections.values())
+    return restored
 
 
 def split_by_group(sections: Sections, groups: Collection[int], keyspace: KeySpace) -> Grouped:

@@ -245,6 +245,6 @@ class Arrivals:
         assert record.state is not None
         if as_of is not None:
             read = slot.read(self._core.blobs, (record.group,), as_of, sorted(record.missing))
-            sections = read[record.group].export()
+            sections = read[record.group].state.export()
             record.state.install(without(sections, None, record.fetched, self._keyspace))
         record.missing = set()

@@ -222,9 +222,9 @@ class Imports:
                     with slot.apply_lock:
                         self._arrivals.complete_from_store(slot, record, epoch)
                 else:
-                    read = slot.read(self._core.blobs, (record.group,), epoch)
-                    record.state, record.as_of = read[record.group], epoch
-                    record.wear, record.missing = [epoch, 0], set()
+                    restored = slot.read(self._core.blobs, (record.group,), epoch)[record.group]
+                    record.state, record.as_of = restored.state, epoch
+                    record.wear, record.missing = restored.wear, set()
             except AnabranchError as error:
                 _log.info("Key group %s is left to the next batch: %s", record.group, error)
                 return

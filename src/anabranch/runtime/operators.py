@@ -14,30 +14,15 @@ import pyarrow as pa
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
 from anabranch.durability.names import manifest_path
-from anabranch.durability.restore import load_groups
+from anabranch.durability.restore import Restored, load_groups
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.contract import OperatorDefinition, OperatorEngine
 from anabranch.runtime.transaction import TransactionOutput
+from anabranch.runtime.wear import Wear, due
 from anabranch.state.contract import GroupState, Sections
-
-SNAPSHOT_EPOCHS = 16
-"""A changed key group is saved at the latest after this many epochs (spread over twice as many)."""
-
-SNAPSHOT_GROWTH = 2
-"""... or when its changelog has this many times as many rows as its state."""
-
-SNAPSHOT_ROWS_MIN = 1000
 
 DECAY = 0.8
 """What rows count after each later transaction, where the last ones are to count most."""
-
-
-@dataclass(slots=True)
-class Wear:
-    """How much changelog a key group has gathered since its last snapshot."""
-
-    snapshot_epoch: int
-    rows: int = 0
 
 
 @dataclass
@@ -53,6 +38,8 @@ class OperatorSlot:
     states: dict[int, GroupState] = field(default_factory=dict)
     outputs: dict[int, TransactionOutput] = field(default_factory=dict)
     wear: dict[int, Wear] = field(default_factory=dict)
+    rows_changed: int = 0
+    """Since snapshots were last thought of."""
     rows_lately: dict[int, float] = field(default_factory=dict)
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,9 +64,8 @@ class OperatorSlot:
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""
-        self.states.update(self.read(blobs, groups, as_of))
-        for group in groups:
-            self.wear[group] = Wear(-1 if as_of is None else as_of)
+        for group, restored in self.read(blobs, groups, as_of).items():
+            self.put(group, restored.state, restored.wear)
 
     def read(
         self,
@@ -87,16 +73,16 @@ class OperatorSlot:
         groups: Collection[int],
         as_of: int | None,
         bins: Collection[int] | None = None,
-    ) -> dict[int, GroupState]:
+    ) -> dict[int, Restored[GroupState]]:
         """Key groups (or some bins of each) from the store."""
         if as_of is None:
-            return {group: self.engine.create_group() for group in groups}
+            return {group: Restored(self.engine.create_group()) for group in groups}
         path = manifest_path(self.name, as_of)
         manifest = Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:
-        """A key group came from another worker, with the length of its changelog."""
+        """A key group is here now, with the length of its changelog."""
         self.states[group] = state
         self.wear[group] = Wear(*wear)
 
@@ -117,6 +103,7 @@ class OperatorSlot:
         for entries in changes.values():
             hashes = entries.column(HASH).to_numpy()
             counts += np.bincount(self.keyspace.group_of(hashes), minlength=self.keyspace.groups)
+        self.rows_changed += int(counts.sum())
         for group in groups:
             self.wear[group].rows += int(counts[group])
 
@@ -132,16 +119,10 @@ class OperatorSlot:
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""
-        due = []
-        for group, wear in self.wear.items():
-            state = self.states.get(group)
-            if state is None or not wear.rows:
-                continue
-            many = max(SNAPSHOT_ROWS_MIN, SNAPSHOT_GROWTH * state.num_rows)
-            late = wear.snapshot_epoch + SNAPSHOT_EPOCHS + group % SNAPSHOT_EPOCHS
-            if wear.rows >= many or epoch >= late:
-                due.append(group)
-        return due
+        wear = dict(self.wear)
+        sizes = {g: state.num_rows for g in wear if (state := self.states.get(g)) is not None}
+        changed, self.rows_changed = self.rows_changed, 0
+        return due(wear, sizes, epoch, changed)
 
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Forget the state and outputs of key groups."""

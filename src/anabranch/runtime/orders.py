@@ -327,14 +327,14 @@ class Orders:
                 owned = [int(group) for group in self._core.machine.granted]
                 groups = [g for g in owned if self._core.held(slot.name, g) is None]
             read = slot.read(self._core.blobs, groups, epoch)
-            for group, state in read.items():
+            for group, restored in read.items():
                 with self._core.changed:
                     is_idle = not self._core.machine.is_busy(slot.name, KeyGroup(group))
                     if self._core.held(slot.name, group) is None and is_idle:
-                        slot.put(group, state, [epoch, 0])
+                        slot.put(group, restored.state, restored.wear)
                         self._note_replica(slot, group, epoch)
                         counted["groups"] += 1
-                        counted["rows"] += state.num_rows
+                        counted["rows"] += restored.state.num_rows
         return _reply(counted)
 
 

@@ -9,7 +9,8 @@ from anabranch.durability.names import snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import Epoch, KeyGroup
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import OperatorSlot, Wear
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.wear import Wear
 from anabranch.state.contract import Sections
 
 FILE_BYTES = 128 << 20

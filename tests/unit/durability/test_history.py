@@ -148,9 +148,9 @@ class History(RuleBasedStateMachine):
             manifest = StateStore(self.blobs).manifest(OPERATOR, epoch)
             states = load_groups(self.blobs, manifest, range(SMALL.groups), DictState)
             merged: Content = {}
-            for group, state in states.items():
-                assert all(hash_ % SMALL.groups == group for _, hash_ in state.content)
-                merged.update(state.content)
+            for group, restored in states.items():
+                assert all(hash_ % SMALL.groups == group for _, hash_ in restored.state.content)
+                merged.update(restored.state.content)
             assert merged == self.model[epoch]
 
 

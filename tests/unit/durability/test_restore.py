@@ -62,16 +62,18 @@ def test_snapshot_then_changelogs_in_order(tmp_path: Path, is_local: bool) -> No
     expected |= dict.fromkeys(hashes[:50], 3)
     for hash_ in hashes[50:60]:
         del expected[hash_]
-    found = {hash_: count for s in states.values() for (_, hash_), count in s.content.items()}
+    found = {hash_: n for r in states.values() for (_, hash_), n in r.state.content.items()}
     assert found == expected
-    assert all(hash_ % 8 == group for group, s in states.items() for _, hash_ in s.content)
+    assert all(hash_ % 8 == group for group, r in states.items() for _, hash_ in r.state.content)
+    assert sum(r.replayed for r in states.values()) == 200 + 60
+    assert {r.snapshot_epoch for r in states.values()} == {snapshot.epoch}
 
 
 def test_entries_of_groups_that_do_not_count_are_left_out() -> None:
     store = MemoryBlobStore()
     log = write_changelog(store, "c", 1, changes(range(16)))
     states = load_groups(store, manifest([], [log.only([1, 2])]), [0, 1], DictState)
-    assert {group: len(state.content) for group, state in states.items()} == {0: 0, 1: 2}
+    assert {group: len(r.state.content) for group, r in states.items()} == {0: 0, 1: 2}
 
 
 def test_some_bins_of_a_group() -> None:
@@ -81,10 +83,10 @@ def test_some_bins_of_a_group() -> None:
     log = write_changelog(store, "c", 1, changes(hashes[::2], value=2))
     found: dict[Any, int] = {}
     for bins in ([0, 3], [1], [2]):
-        state = load_groups(store, manifest([snapshot], [log]), [5], DictState, bins)[5]
+        state = load_groups(store, manifest([snapshot], [log]), [5], DictState, bins)[5].state
         assert not found.keys() & state.content.keys()
         found |= state.content
-    whole = load_groups(store, manifest([snapshot], [log]), [5], DictState)[5]
+    whole = load_groups(store, manifest([snapshot], [log]), [5], DictState)[5].state
     assert found == whole.content
 
 
@@ -111,12 +113,14 @@ def test_few_groups_of_a_large_snapshot_are_read_by_ranges(monkeypatch: pytest.M
     monkeypatch.setattr("anabranch.durability.restore._WHOLE_FILE_BYTES_MAX", 1000)
     monkeypatch.setattr(store, "read", None)
     states = load_groups(store, manifest([snapshot], []), [2, 7], DictState)
-    assert {hash_ for _, hash_ in states[2].content} == set(by_group(hashes, SMALL)[2])
-    assert {hash_ for _, hash_ in states[7].content} == set(by_group(hashes, SMALL)[7])
+    assert {hash_ for _, hash_ in states[2].state.content} == set(by_group(hashes, SMALL)[2])
+    assert {hash_ for _, hash_ in states[7].state.content} == set(by_group(hashes, SMALL)[7])
 
 
 def test_nothing_stored_is_empty_state() -> None:
-    assert load_groups(MemoryBlobStore(), manifest([], []), [3], DictState)[3].num_rows == 0
+    found = load_groups(MemoryBlobStore(), manifest([], []), [3], DictState)[3]
+    assert found.state.num_rows == 0
+    assert found.wear == [-1, 0]
 
 
 @given(
