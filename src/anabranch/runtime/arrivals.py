@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -45,11 +44,10 @@ class Arrivals:
         self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
     ) -> tuple[KeyGroup, ...]:
         """Key groups as of the base, in memory; those of which only a part is here."""
-        started = time.monotonic()
         counted: Counter[str] = Counter()
         records = self._records(slot.name, effect)
         try:
-            with self._locked(records, counted):
+            with run.timed("load_ms"), self._locked(records, counted):
                 lost = self._bring(slot, run, records, number_of(effect.as_of), counted)
                 coming = {record.group for record in records}
                 plain = [group for group in effect.groups if group not in coming]
@@ -60,7 +58,6 @@ class Arrivals:
             raise
         if records:
             self._core.pass_point("fetched")
-        run.load_ms += round((time.monotonic() - started) * 1000)
         self._core.count(counted)
         return tuple(
             KeyGroup(r.group) for r in records if r not in lost and not r.is_done and r.missing

@@ -29,7 +29,7 @@ class MoveReport:
     bytes: int
     counters: Mapping[str, int]
     batches: tuple[Mapping[str, Any], ...]
-    """Batches that ran meanwhile: operator, epoch, seconds, load_ms (waiting for state)."""
+    """Batches that ran meanwhile: operator, epoch, seconds, and TIMES in milliseconds."""
 
     @property
     def pause_seconds(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, displaced
 from anabranch.model.ids import WorkerId
 from anabranch.model.routing import Routing
+from anabranch.model.stats import add_stats
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime.pool import WorkerPool
 
@@ -58,11 +59,7 @@ class Operator:
             return None
         timing.seconds = time.time() - timing.started
         for stats in list(self.lane_stats.values()):
-            for key, value in stats.items():
-                if key == "load_ms":  # lanes wait at the same time
-                    timing.stats[key] = max(timing.stats.get(key, 0), value)
-                else:
-                    timing.stats[key] = timing.stats.get(key, 0) + value
+            add_stats(timing.stats, stats)
         return timing.seconds
 
 

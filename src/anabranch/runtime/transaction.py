@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
+from anabranch.model.stats import TIMES
 from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
 from anabranch.protocol.worker import TransactionOpened
 from anabranch.runtime.buffer import RowBuffer
@@ -28,19 +31,16 @@ class TransactionOutput:
     rows: Spool
     changelog: str | None
     stats: OperatorStats
-    load_ms: int = 0
-    """How long the transaction waited for state."""
+    spent: Mapping[str, int] = field(default_factory=dict)
+    """Milliseconds of each of TIMES."""
 
     def report(self, worker: str, groups: list[int]) -> Message:
         """For the lane: what was done for some of the key groups."""
-        stats = asdict(self.stats)
-        if self.load_ms:
-            stats["load_ms"] = self.load_ms
         return {
             "worker": worker,
             "groups": groups,
             "changelog": self.changelog,
-            "stats": stats,
+            "stats": {**asdict(self.stats), **self.spent},
         }
 
 
@@ -96,7 +96,7 @@ class RunningTransaction:
         self.applied: tuple[int, ...] = ()
         """All key groups that were applied so far."""
         self.forwarded: list[Forwarded] = []
-        self.load_ms = 0
+        self._seconds = dict.fromkeys(TIMES, 0.0)
         self.initial_rows: list[RowChunk] = []
         self.stats = OperatorStats()
         self._output_schema = output_schema
@@ -138,6 +138,21 @@ class RunningTransaction:
         for each in fields(OperatorStats):
             total = getattr(self.stats, each.name) + getattr(stats, each.name)
             setattr(self.stats, each.name, total)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Count the time of something: one of TIMES."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[what] += time.monotonic() - started
+
+    @property
+    def spent(self) -> dict[str, int]:
+        """Milliseconds of each of TIMES, as far as there are any."""
+        spent = {what: round(1000 * seconds) for what, seconds in self._seconds.items()}
+        return {what: ms for what, ms in spent.items() if ms}
 
     def changes(self) -> Sections:
         """Everything logged."""

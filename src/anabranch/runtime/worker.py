@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -290,11 +291,14 @@ class Worker:
         self._core.dispatch(done)
 
     def _apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
-        if slot.pins:  # another worker still reads what was its own
-            with self._core.changed:
-                self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
-        self._arriving.applied(slot.name, run.groups)
-        with slot.apply_lock:
+        with ExitStack() as turn:
+            with run.timed("wait_ms"):
+                if slot.pins:  # another worker still reads what was its own
+                    with self._core.changed:
+                        self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
+                self._arriving.applied(slot.name, run.groups)
+                turn.enter_context(slot.apply_lock)
+            turn.enter_context(run.timed("apply_ms"))
             states = {group: slot.states[group] for group in run.groups}
             run.applied += run.groups
             for state in states.values():
@@ -322,12 +326,13 @@ class Worker:
                 opened.tx,
             )
             buffers = encode_changelog(changes)
-            changelog = self._core.write(path, opened.epoch, groups, buffers)
+            with run.timed("write_ms"):
+                changelog = self._core.write(path, opened.epoch, groups, buffers)
             slot.note_changes(groups, changes)
             self._logs.note(slot.name, opened.epoch, groups, changes)
         slot.note_heat(run.rows.sample())
         slot.note_load(groups, run.rows.rows_of(groups))
-        output = TransactionOutput(groups, run.output, changelog, run.stats, run.load_ms)
+        output = TransactionOutput(groups, run.output, changelog, run.stats, run.spent)
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 

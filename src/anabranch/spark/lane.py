@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from anabranch.errors import AnabranchError, ServiceUnavailable, displaced
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.model.routing import lane_groups
+from anabranch.model.stats import add_stats
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.spool import Spool
 from anabranch.transport.wire import Message
@@ -151,10 +152,7 @@ class LaneRun:
     def _finish(self) -> None:
         stats: dict[str, int] = {"rows_input": self._rows.num_rows}
         for report in self._reports:
-            for key, value in report["stats"].items():
-                # Waiting for state is simultaneous, the rest adds up.
-                before = stats.get(key, 0)
-                stats[key] = max(before, value) if key == "load_ms" else before + value
+            add_stats(stats, report["stats"])
         message = {
             "operator": self._config.operator,
             "epoch": self._task.epoch,

@@ -1,0 +1,15 @@
+"""What transactions report, added up over workers and lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TIMES = ("load_ms", "wait_ms", "apply_ms", "write_ms")
+"""Where a transaction's time went: fetching state, waiting for its turn, user code, changelog."""
+
+
+def add_stats(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Transactions run side by side: counts add up, of times the longest counts."""
+    for name, value in more.items():
+        before = total.get(name, 0)
+        total[name] = max(before, value) if name in TIMES else before + value
