@@ -189,6 +189,34 @@ def test_memory_is_given_back() -> None:
     assert sorted(table.export()["state"].column("k").to_pylist()) == sorted(keys[:10])
 
 
+def test_values_that_do_not_change_are_not_written_again() -> None:
+    values = list(range(40))
+    worker = make(pa.int64())
+
+    def run(texts: list[str | None]) -> dict[int, str | None]:
+        rows = rows_of(np.arange(40), pa.int64(), values, None, "")
+        output = worker.run(rows.set_column(2, "v", pa.array(texts, pa.string())))
+        last: list[str | None] = output.column("last").to_pylist()
+        return dict(zip(output.column("k0").to_pylist(), last, strict=True))
+
+    def written() -> int:
+        return sum(table.arenas[0].rows for table in worker.tables.values())
+
+    first: list[str | None] = [None, *(f"t{i}" for i in range(1, 40))]
+    run(first)
+    before = written()
+    assert run(first) == dict(enumerate(first))
+    assert written() == before
+    # Some change, one from and one to null.
+    second = ["now", *first[1:20], *(f"u{i}" for i in range(20, 39)), None]
+    state = worker.dump()
+    assert run(second) == dict(enumerate(second))
+    assert written() == before + 21
+    for table in worker.tables.values():
+        table.undo()
+    assert worker.dump() == state
+
+
 def test_last_entry_of_a_changelog_counts() -> None:
     table = simple_table()
     log = [entries(["a", "b"], UPSERT, "1"), entries(["a"], DELETE), entries(["b"], UPSERT, "2")]

@@ -17,6 +17,17 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
 
 
+def is_text_or_bytes(kind: pa.DataType) -> bool:
+    """Values that are compared as they lie in memory."""
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
+    return any(test(kind) for test in tests)
+
+
 def normalise(array: Any) -> Any:
     """One NaN and one zero at any depth, as Spark does to grouping keys."""
     kind = array.type

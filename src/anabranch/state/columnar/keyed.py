@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.model.keyspace import DELETE, HASH, OP, Int64s
-from anabranch.state.columnar.compare import equal
+from anabranch.state.columnar.compare import equal, is_text_or_bytes
 from anabranch.state.columnar.grouping import Places, group_rows
 from anabranch.state.columnar.index import Slots
 from anabranch.state.columnar.layout import Layout, Part, columns_of, fixed
@@ -43,6 +43,8 @@ class KeyedEntries:
         self._known: Places = np.empty(0, np.intp)
         self._old: Raw = np.empty(0, layout.raw)
         self._clash: npt.NDArray[np.bool_] | None = None
+        self._state: Sequence[Any] | None = None
+        """Columns as they were read, if they were."""
 
     @classmethod
     def find(
@@ -116,6 +118,7 @@ class KeyedEntries:
                 values[known] = some
                 valid[known] = True if some_valid is None else some_valid
                 found.append(to_arrow(values, valid, part.kind))
+        self._state = found
         return found
 
     def write(self, at: Places | None, state: Sequence[Any]) -> None:
@@ -137,7 +140,8 @@ class KeyedEntries:
         else:
             old = self._old.take(np.searchsorted(self._known, at[old_at]))
         if layout.arena_parts:
-            self._fill_arenas(records, [*keys, *state], bounds, old_at, new_at, old)
+            kept = self._unchanged(at, state)
+            self._fill_arenas(records, [*keys, *state], bounds, (old_at, new_at, old), kept)
         raw = records.view(layout.raw)
         self._store(at, raw, slots, bounds, (old_at, new_at, old))
         if layout.expiry_part is not None:
@@ -198,35 +202,48 @@ class KeyedEntries:
         ]
         return pa.concat_arrays(found) if found else pa.array([], part.kind)
 
+    def _unchanged(self, at: Places, state: Sequence[Any]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Text and bytes that are what they were: comparing costs less than writing."""
+        if self._state is None or not len(self._known):
+            return {}
+        found = {}
+        for part, before, after in zip(self.layout.state_parts, self._state, state, strict=True):
+            if part.in_arena and is_text_or_bytes(part.kind):
+                before = before if len(at) == len(before) else before.take(at)
+                found[part.value] = equal(before, after) & (self.slots[at] >= 0)
+        return found
+
     def _fill_arenas(
         self,
         records: npt.NDArray[np.void],
         columns: Sequence[Any],
         bounds: Places,
-        old_at: Places,
-        new_at: Places,
-        old: Raw,
+        split: tuple[Places, Places, Raw],
+        unchanged: Mapping[str, npt.NDArray[np.bool_]],
     ) -> None:
-        layout = self.layout
+        """Append what is new; a known key and a value that has not changed keep their places."""
+        layout, (old_at, new_at, old) = self.layout, split
         number = 0
         for i, part in enumerate(layout.parts):
             if not part.in_arena:
                 continue
-            column, cuts, pointers = columns[i], bounds.tolist(), records[part.value]
-            # A known key keeps its place; state is always written anew.
-            is_key = i < len(layout.key_parts)
-            if is_key:
+            column, fresh, pointers = columns[i], None, records[part.value]
+            if i < len(layout.key_parts):
+                fresh = new_at
+            elif part.value in unchanged:
+                fresh = np.flatnonzero(~unchanged[part.value])
+            if fresh is not None:
                 pointers[old_at] = old.view(layout.record)[part.value]
-                column, cuts = column.take(new_at), np.searchsorted(new_at, bounds).tolist()
+                column, bounds_of = column.take(fresh), np.searchsorted(fresh, bounds)
+            else:
+                bounds_of = bounds
             rows = np.empty(len(column), np.int32)
+            cuts = bounds_of.tolist()
             for table, start, end in zip(self._tables, cuts[:-1], cuts[1:], strict=True):
                 if start < end:
                     some = column.slice(start, end - start)
                     rows[start:end] = arena_rows(some, table.arenas[number].append(some))
-            if is_key:
-                pointers[new_at] = rows
-            else:
-                pointers[:] = rows
+            pointers[slice(None) if fresh is None else fresh] = rows
             number += 1
 
     def _store(
