@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "demo": "a streaming query that is rescaled while it runs, checked",
+    "run": "a workload under load, rescaled while it runs, verified",
     "bench": "compare with Spark's own operators, on the same data",
     "simulate": "run the protocol against crashes and delays, from a seed",
     "doctor": "check that this machine can run Anabranch",
@@ -34,6 +35,7 @@ EXAMPLES = """\
 examples:
   anabranch doctor            can this machine run it?
   anabranch demo              see it work, in about a minute
+  anabranch run nexmark --query q4 --rescale 3@10s --verify
 """
 
 EXIT_ERROR = 2

@@ -1,0 +1,323 @@
+"""One run of a workload: under a steady load, rescaled on the way, verified at the end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.bench.latency import Latency, Timeline, Window
+from anabranch.bench.load import LoadedQuery
+from anabranch.bench.openloop import OpenLoop, read_schedule
+from anabranch.errors import AnabranchError, InvalidArgument
+from anabranch.runtime.move import MoveHandle, MoveReport
+from anabranch.service import StateService
+from anabranch.workloads.contract import Workload
+from anabranch.workloads.source import event_stream, one_query
+from anabranch.workloads.verify import Collected, Verdict, verify
+
+PRELOAD_ROWS_A_BATCH = 200_000
+WARM_UP_BATCHES = 4
+POLL_SECONDS = 0.1
+MOVE_SECONDS_MAX = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """Ask for so many workers, so many seconds after the load began."""
+
+    workers: int
+    at: float
+
+    @classmethod
+    def parse(cls, text: str) -> Rescale:
+        """`3@20s`, `3@20` or `3@500ms`."""
+        found = re.fullmatch(r"(\d+)@(\d+(?:\.\d+)?)(ms|s|)", text)
+        if not found or int(found[1]) < 1:
+            raise InvalidArgument(
+                f"'{text}' is not a rescale. Write WORKERS@TIME, as in 3@20s: three workers, 20 "
+                "seconds after the load began."
+            )
+        return cls(int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1))
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a workload is run."""
+
+    rate: float
+    duration: float
+    """Seconds of load."""
+    workers: int = 2
+    rescales: tuple[Rescale, ...] = ()
+    strategy: str = "live"
+    verify: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the strategy, as `rescale` takes them."""
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0 or not self.duration > 0:
+            raise InvalidArgument("Rate and duration must be above 0.")
+        late = [r for r in self.rescales if r.at >= self.duration]
+        if late:
+            raise InvalidArgument(
+                f"The rescale to {late[0].workers} workers at {late[0].at:g} s is after the end of "
+                f"the load at {self.duration:g} s. Ask for it earlier, or for a longer --duration."
+            )
+
+
+@dataclass(frozen=True)
+class Change:
+    """A reconfiguration: when (seconds since the load began), and what it did."""
+
+    window: Window
+    report: MoveReport
+
+    @property
+    def name(self) -> str:
+        """As in `2 -> 3 workers`."""
+        report = self.report
+        return f"{len(report.workers_before)} -> {len(report.workers_after)} workers"
+
+
+@dataclass
+class RunResult:
+    """What a run showed, as far as it came."""
+
+    workload: Workload
+    settings: RunSettings
+    timeline: Timeline | None = None
+    rows: int = 0
+    """Rows of the stream that were processed, preloaded ones included."""
+    output_rows: int = 0
+    changes: list[Change] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def is_right(self) -> bool:
+        """No output was found wrong."""
+        return all(v.is_right for v in self.verdicts)
+
+    def phases(self) -> list[tuple[str, Latency]]:
+        """Latency before, during and after each reconfiguration; without one, over all."""
+        timeline = self.timeline
+        if timeline is None or not timeline.batches:
+            return []
+        if not self.changes:
+            return [("all", timeline.after(Window(0.0, timeline.end)))]
+        found, free = [], 0.0
+        for number, change in enumerate(self.changes):
+            window, later = change.window, self.changes[number + 1 :]
+            end = later[0].window.start if later else timeline.end
+            found.append((f"before {change.name}", timeline.before(Window(free, window.start))))
+            found.append((f"during {change.name}", timeline.during(window)))
+            found.append((f"after {change.name}", timeline.after(Window(window.end, end))))
+            free = window.end
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        timeline, settings = self.timeline, self.settings
+        return {
+            "workload": self.workload.name,
+            "rate": settings.rate,
+            "duration": settings.duration,
+            "workers": settings.workers,
+            "strategy": settings.strategy,
+            "interrupted": self.interrupted,
+            "rows": self.rows,
+            "output_rows": self.output_rows,
+            "latency": {name: latency.to_json() for name, latency in self.phases()},
+            "reconfigurations": [
+                {"name": c.name, "start": c.window.start, "end": c.window.end}
+                | {"report": c.report.as_json()}
+                for c in self.changes
+            ],
+            "verdicts": [v.to_json() for v in self.verdicts],
+            "batches": [
+                {"done": p.done, "slowest": p.slowest, "fastest": p.fastest, "rows": p.rows}
+                for p in (timeline.points() if timeline else [])
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class SchedulePace:
+    """Follows the schedule in a file (see `bench.openloop`)."""
+
+    path: str
+
+    def end_of_batch(self, start: int, now: float) -> int:
+        """What the schedule says at this time."""
+        return read_schedule(Path(self.path)).end_of_batch(start, now)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is going on, for a display."""
+
+    phase: str
+    seconds: float
+    """Since the load began; negative before."""
+    rows: int
+    latency: float | None
+    """Of the slowest row of the last batch."""
+    groups: dict[str, int]
+    """Key groups of each worker."""
+    progress: float | None = None
+    """Of a reconfiguration that runs, or of the phase before the load."""
+
+
+Show = Callable[[Moment], None]
+
+
+class _Stopped(Exception):
+    """Somebody wants the run to end now."""
+
+
+def maker(
+    spark: SparkSession, service: StateService, workload: Workload
+) -> Callable[[Path], DataFrame]:
+    """For LoadedQuery: the workload's whole query, following a schedule."""
+
+    def make(schedule: Path) -> DataFrame:
+        events = event_stream(spark, workload.events, SchedulePace(str(schedule)))
+        return one_query(workload.build(service, events))
+
+    return make
+
+
+class WorkloadRun:
+    """Runs a workload in a folder of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        workload: Workload,
+        settings: RunSettings,
+        show: Show = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._workload = workload
+        self._settings = settings
+        self._show = show
+        self._should_stop = should_stop
+        self.result = RunResult(workload, settings)
+
+    def run(self) -> RunResult:
+        """Preload, warm up, load and rescale, drain, verify. `result` is filled on the way."""
+        result = self.result
+        sink = Collected(list(self._workload.outputs))
+        write = sink.write if self._settings.verify else None
+        with StateService(
+            self._spark, str(self._folder / "state"), workers=self._settings.workers
+        ) as service:
+            make = maker(self._spark, service, self._workload)
+            with LoadedQuery(make, self._folder, 0, write) as query:
+                try:
+                    self._warm_up(service, query)
+                    self._load(service, query)
+                except _Stopped:
+                    result.interrupted = True
+                query.drain()
+                result.rows, result.output_rows = query.next_row, sink.rows
+        if self._settings.verify:
+            result.verdicts = verify(self._workload, result.rows, sink)
+        return result
+
+    # -- phases --
+
+    def _warm_up(self, service: StateService, query: LoadedQuery) -> None:
+        """State first; then batches as large as those to come, so that the JVM compiles."""
+
+        def on(phase: str) -> Callable[[float], None]:
+            def batch(done: float) -> None:
+                self._check()
+                self._show(Moment(phase, -1.0, query.next_row, None, groups_of(service), done))
+
+            return batch
+
+        preload = self._workload.preload_rows
+        if preload:
+            query.burst(preload, min(preload, PRELOAD_ROWS_A_BATCH), on("loading the state"))
+        rows = max(1000, int(self._settings.rate))
+        query.burst(WARM_UP_BATCHES * rows, rows, on("warming up"))
+
+    def _load(self, service: StateService, query: LoadedQuery) -> None:
+        load = query.open(self._settings.rate)
+        pending = sorted(self._settings.rescales, key=lambda r: r.at)
+        moves: list[tuple[float, MoveHandle]] = []
+        ended: dict[int, float] = {}
+        try:
+            while self._goes_on(load, moves):
+                now = time.time() - load.started
+                if pending and now >= pending[0].at:
+                    moves.append((now, self._rescale(service, pending.pop(0).workers)))
+                query.watch(POLL_SECONDS)
+                for _, move in moves:
+                    if move.number not in ended and move.wait(0):
+                        ended[move.number] = time.time() - load.started
+                self._tell(service, query, load, moves)
+                self._check()
+        finally:
+            query.drain()
+            self.result.timeline = query.timeline(load)
+            end = self.result.timeline.end
+            self.result.changes = [
+                Change(Window(start, ended.get(move.number, end)), move.report())
+                for start, move in moves
+            ]
+
+    def _goes_on(self, load: OpenLoop, moves: Sequence[tuple[float, MoveHandle]]) -> bool:
+        """For the duration, and until the last reconfiguration is done."""
+        seconds = time.time() - load.started
+        if seconds < self._settings.duration:
+            return True
+        if all(move.is_done for _, move in moves):
+            return False
+        if seconds - moves[-1][0] > MOVE_SECONDS_MAX:
+            raise AnabranchError(
+                f"The reconfiguration has not ended after {MOVE_SECONDS_MAX:.0f} seconds. Ask for "
+                "a lower --rate: the query may be overloaded."
+            )
+        return True
+
+    def _rescale(self, service: StateService, workers: int) -> MoveHandle:
+        settings = self._settings
+        return service.rescale(
+            workers, strategy=settings.strategy, dry_run=False, **settings.options
+        )
+
+    def _tell(
+        self,
+        service: StateService,
+        query: LoadedQuery,
+        load: OpenLoop,
+        moves: Sequence[tuple[float, MoveHandle]],
+    ) -> None:
+        last, latency = query.batches[-1], None
+        if last.end_row > load.first_row:
+            latency = last.committed - load.intended(max(last.first_row, load.first_row))
+        running = [move.progress for _, move in moves if not move.is_done]
+        seconds = time.time() - load.started
+        groups, progress = groups_of(service), running[-1] if running else None
+        self._show(Moment("load", seconds, last.end_row, latency, groups, progress))
+
+    def _check(self) -> None:
+        if self._should_stop():
+            raise _Stopped
+
+
+def groups_of(service: StateService) -> dict[str, int]:
+    """Key groups of each worker."""
+    workers = service.status()["workers"]
+    return {name: worker["key_groups"] for name, worker in workers.items()}

@@ -1,0 +1,227 @@
+"""`anabranch run`: a workload under load, rescaled while it runs, compared with its oracle."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.cli.java import check_java
+
+if TYPE_CHECKING:
+    from anabranch.bench.workload_run import Moment, RunResult, RunSettings
+    from anabranch.cli.main import Subparsers
+    from anabranch.workloads.contract import Family
+
+BAR = 20
+EXIT_WRONG = 1
+EXIT_INTERRUPTED = 130
+
+EXAMPLES = """\
+examples:
+  anabranch run nexmark --query q4 --rescale 3@10s --verify
+  anabranch run auction --rate 20000 --duration 60 --rescale 3@20s --rescale 2@40s
+  anabranch run key-count --keys 1000000 --zipf 1.2 --preload --strategy meces --rescale 4@15s
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the command's parser."""
+    from anabranch.workloads.registry import family_names, find_family
+
+    parser = subparsers.add_parser(
+        "run",
+        help="a workload under load, rescaled while it runs, verified",
+        description=(
+            "Runs a workload at a steady rate, whatever happens; latency counts from the time at "
+            "which a row should have been sent. Rescales it on the way and, with --verify, "
+            "compares its results with a plain computation over the same events."
+        ),
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    families = parser.add_subparsers(title="workloads", metavar="WORKLOAD", required=True)
+    for name in family_names():
+        family = find_family(name)
+        command = families.add_parser(
+            name, help=family.description, description=family.description.capitalize() + "."
+        )
+        _add_common_options(command, family)
+        family.add_options(command)
+        command.set_defaults(run=lambda args, family=family: run_workload(args, family))
+
+
+def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
+    options = parser.add_argument_group("run")
+    options.add_argument(
+        "--rate", type=_positive, default=family.rate, help=f"rows a second ({family.rate:,})"
+    )
+    options.add_argument(
+        "--duration", type=_seconds, default=30.0, metavar="TIME", help="of the load (30s)"
+    )
+    options.add_argument("--workers", type=int, default=2, metavar="N", help="at the start (2)")
+    options.add_argument(
+        "--rescale",
+        action="append",
+        default=[],
+        metavar="N@TIME",
+        help="to N workers, TIME after the load began, as in 3@20s; may be repeated",
+    )
+    options.add_argument("--strategy", default="live", help="how key groups move (live)")
+    options.add_argument(
+        "--verify", action="store_true", help="compare the results with a plain computation"
+    )
+    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    options.add_argument(
+        "--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)"
+    )
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    """`30`, `30s`, `500ms` or `2m`."""
+    for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("", 1.0)):
+        if text.endswith(unit):
+            return _positive(text.removesuffix(unit)) * seconds
+    raise AssertionError(text)
+
+
+def run_workload(args: argparse.Namespace, family: Family) -> int:
+    """Run it; the exit code says whether the results were right."""
+    workload, settings = family.from_options(args), _settings(args)
+    check_java()
+    from anabranch.bench.session import spark_session
+    from anabranch.bench.workload_run import WorkloadRun
+
+    print(f"{workload.name}: {workload.description}.", flush=True)
+    print(f"Starting Spark and a state service with {settings.workers} workers ...", flush=True)
+    with spark_session(args.cores, "2g") as (spark, folder), _stop_on_interrupt() as interrupts:
+        run = WorkloadRun(
+            spark, folder, workload, settings, Display(settings).show, lambda: bool(interrupts)
+        )
+        try:
+            run.run()
+        finally:
+            if args.json:
+                args.json.write_text(json.dumps(run.result.to_json(), indent=1, default=str) + "\n")
+    show_summary(run.result)
+    if not run.result.is_right:
+        return EXIT_WRONG
+    return EXIT_INTERRUPTED if run.result.interrupted else 0
+
+
+def _settings(args: argparse.Namespace) -> RunSettings:
+    """Everything that can be wrong is found here, before Spark starts."""
+    from anabranch.bench.workload_run import Rescale, RunSettings
+    from anabranch.errors import InvalidArgument
+    from anabranch.migration.strategies import check
+
+    check(args.strategy, {})
+    if args.workers < 1 or args.cores < 1:
+        raise InvalidArgument("--workers and --cores must be at least 1.")
+    folder = args.json.absolute().parent if args.json else None
+    if folder and not folder.is_dir():
+        raise InvalidArgument(f"--json: there is no folder {folder}. Create it first.")
+    return RunSettings(
+        rate=args.rate,
+        duration=args.duration,
+        workers=args.workers,
+        rescales=tuple(Rescale.parse(text) for text in args.rescale),
+        strategy=args.strategy,
+        verify=args.verify,
+    )
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[list[int]]:
+    """Ctrl-C ends the load; what was sent is finished and counted. A second one ends at once.
+
+    Spark's own handler would cancel the batch that runs.
+    """
+    found: list[int] = []
+
+    def on_interrupt(number: int, _: Any) -> None:
+        if found:
+            raise KeyboardInterrupt
+        found.append(number)
+        print("\nStopping the load (Ctrl-C again to end at once) ...", flush=True)
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Display:
+    """A line a second."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._next = 0.0
+        self._phase = ""
+
+    def show(self, moment: Moment) -> None:
+        """Print, if it is time or the phase is new."""
+        now = time.monotonic()
+        if now < self._next and moment.phase == self._phase:
+            return
+        if moment.phase == "load" and self._phase != "load":
+            self._head()
+        self._next, self._phase = now + 1, moment.phase
+        bar = "" if moment.progress is None else f"  {_bar(moment.progress)}"
+        if moment.phase != "load":
+            print(f"{moment.phase}, {moment.rows:,} rows{bar}", flush=True)
+            return
+        latency = "-" if moment.latency is None else f"{moment.latency * 1000:,.0f} ms"
+        shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups.items())
+        seconds = f"{max(0.0, moment.seconds):.1f} s"
+        print(f"{seconds:>8} {moment.rows:>12,} {latency:>10}  {shares}{bar}", flush=True)
+
+    def _head(self) -> None:
+        print(
+            f"\nNow {self._settings.rate:,.0f} rows a second for {self._settings.duration:g} "
+            "seconds, whatever happens.\n"
+        )
+        print(f"{'time':>8} {'rows done':>12} {'latency':>10}  key groups of each worker")
+
+
+def _bar(progress: float) -> str:
+    done = round(BAR * progress)
+    return f"[{'#' * done}{'.' * (BAR - done)}] {progress:4.0%}"
+
+
+def show_summary(result: RunResult) -> None:
+    """Rows, latency by phase, reconfigurations, verdicts."""
+    print(f"\n{'Interrupted. ' if result.interrupted else ''}{result.rows:,} rows in", end="")
+    print(f", {result.output_rows:,} rows out." if result.settings.verify else ".")
+    phases = result.phases()
+    if phases:
+        print(f"\n{'latency of rows':<26} {'p50':>9} {'p99':>9} {'peak':>9} {'rows/s':>10}")
+    for name, latency in phases:
+        cells = " ".join(
+            f"{value * 1000:>6,.0f} ms" if math.isfinite(value) else f"{'-':>9}"
+            for value in (latency.p50, latency.p99, latency.peak)
+        )
+        rate = f"{latency.throughput:,.0f}" if math.isfinite(latency.throughput) else "-"
+        print(f"{name:<26} {cells} {rate:>10}")
+    for change in result.changes:
+        print(f"\n{change.report}")
+    print()
+    if not result.settings.verify:
+        print("Not verified: ask for --verify.")
+    for verdict in result.verdicts:
+        print(verdict, file=sys.stdout if verdict.is_right else sys.stderr)
