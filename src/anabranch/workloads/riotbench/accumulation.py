@@ -59,7 +59,16 @@ class Accumulator(StatefulProcessor):
         statistic, shard = key
         for place, (number, sensor, field, at_ms, results) in enumerate(collected[:ready]):
             flush = flushes + place // self._size
-            yield Row(shard, flush, statistic, number, sensor, field, at_ms, list(results))
+            yield Row(
+                shard=shard,
+                flush=flush,
+                statistic=statistic,
+                id=number,
+                sensor=sensor,
+                field=field,
+                at_ms=at_ms,
+                results=list(results),
+            )
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -2,12 +2,145 @@
 
 from __future__ import annotations
 
-from anabranch.workloads.contract import Workload
-from anabranch.workloads.riotbench.etl import Etl
-from anabranch.workloads.riotbench.stats import Stats
-from anabranch.workloads.riotbench.streams import Messages
+import argparse
+import atexit
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from anabranch.errors import InvalidArgument
+from anabranch.workloads.contract import Family, Workload
+from anabranch.workloads.riotbench.datasets import DATASETS
+
+if TYPE_CHECKING:
+    from anabranch.workloads.riotbench.mqtt import Address
+    from anabranch.workloads.riotbench.streams import Messages
+
+APPS = ("etl", "stats", "train", "pred")
+OWN_BROKER = "own"
+RETRAIN_SECONDS = 5.0
+
+_LIBRARIES = ("datasketches", "paho", "rbloom", "sklearn")
 
 
-def make(app: str, stream: Messages) -> Workload:
-    """An application on a stream."""
-    return {"etl": Etl, "stats": Stats}[app](stream)
+class RiotbenchFamily(Family):
+    """ETL, STATS, TRAIN and PRED."""
+
+    name = "riotbench"
+    description = "IoT dataflows over sensor messages: ETL, statistics, model training, prediction"
+    rate = 1000
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Application, data set, and where results go besides the verification."""
+        options = parser.add_argument_group("dataflow")
+        options.add_argument("--app", choices=APPS, required=True, help="the dataflow")
+        options.add_argument("--dataset", choices=DATASETS, default="city", help="(city)")
+        options.add_argument(
+            "--sensors", type=int, metavar="N", help="number of senders (as the real data set)"
+        )
+        options.add_argument(
+            "--broker",
+            metavar="HOST:PORT",
+            help=f"publish results by MQTT; '{OWN_BROKER}' starts a Mosquitto for this run",
+        )
+        options.add_argument("--table", metavar="FILE", help="etl: a SQLite file for the rows")
+        options.add_argument("--charts", metavar="FOLDER", help="stats: draw charts there")
+        options.add_argument(
+            "--models", metavar="FOLDER", help="train, pred: where models are (a temporary one)"
+        )
+        options.add_argument(
+            "--range-seconds", type=float, metavar="S", help="train: length of a range"
+        )
+        options.add_argument(
+            "--retrain-seconds",
+            type=float,
+            metavar="S",
+            default=RETRAIN_SECONDS,
+            help=f"pred: time between new models ({RETRAIN_SECONDS:g}; 0: whatever --models gets)",
+        )
+
+    def from_options(self, options: argparse.Namespace) -> Workload:
+        """The application on its stream."""
+        check_libraries()
+        if options.range_seconds is not None and options.range_seconds <= 0:
+            raise InvalidArgument("--range-seconds must be above 0.")
+        if options.retrain_seconds < 0:
+            raise InvalidArgument("--retrain-seconds must be 0 or more.")
+        from anabranch.workloads.riotbench.streams import find_messages
+
+        stream = find_messages(options.dataset, options.sensors)
+        return make(
+            options.app,
+            stream,
+            broker=_broker(options.broker) if options.broker else None,
+            table=options.table,
+            charts=options.charts,
+            models=options.models,
+            range_seconds=options.range_seconds,
+            retrain_seconds=options.retrain_seconds,
+        )
+
+    def standard(self, rate: float) -> Sequence[Workload]:
+        """Every application on every data set."""
+        check_libraries()
+        from anabranch.workloads.riotbench.streams import find_messages
+
+        return [make(app, find_messages(dataset)) for app in APPS for dataset in DATASETS]
+
+
+def make(
+    app: str,
+    stream: Messages,
+    *,
+    broker: Address | None = None,
+    table: str | None = None,
+    charts: str | None = None,
+    models: str | None = None,
+    range_seconds: float | None = None,
+    retrain_seconds: float | None = None,
+) -> Workload:
+    """An application on a stream; of the options it takes those that it knows."""
+    # Here, so that `anabranch --help` does not import PySpark.
+    from anabranch.workloads.riotbench.etl import Etl
+    from anabranch.workloads.riotbench.pred import Prediction
+    from anabranch.workloads.riotbench.stats import Stats
+    from anabranch.workloads.riotbench.train import Training
+
+    if app == "etl":
+        return Etl(stream, broker, table)
+    if app == "stats":
+        return Stats(stream, charts)
+    folder = models or _temporary_folder()
+    if app == "train":
+        return Training(stream, folder, broker, range_seconds)
+    if app == "pred":
+        return Prediction(stream, folder, broker, retrain_seconds)
+    raise InvalidArgument(f"There is no application '{app}'. Known: {', '.join(APPS)}.")
+
+
+def check_libraries() -> None:
+    """Raise if what only this family needs is not installed."""
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise InvalidArgument(
+            f"RIoTBench needs {', '.join(missing)}. Install them: pip install "
+            "'anabranch[riotbench]' (in a clone: pip install '.[riotbench]')."
+        )
+
+
+def _broker(text: str) -> Address:
+    from anabranch.workloads.riotbench.mqtt import Address, Broker
+
+    if text != OWN_BROKER:
+        return Address.parse(text)
+    broker = Broker()
+    atexit.register(broker.stop)
+    return broker.address
+
+
+def _temporary_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="anabranch-models-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

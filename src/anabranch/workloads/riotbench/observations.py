@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from anabranch.workloads.riotbench.datasets import Dataset
-from anabranch.workloads.riotbench.draws import Ints
+from anabranch.workloads.riotbench.draws import Floats, Ints
 from anabranch.workloads.riotbench.senml import parse_senml
 
 OBSERVATION = "id long, sensor string, field string, at_ms long, meta string, value double"
@@ -21,7 +21,7 @@ OBSERVATION = "id long, sensor string, field string, at_ms long, meta string, va
 SERIES = "id long, sensor string, field string, at_ms long, value double"
 """The same without what only travels along, and without nulls."""
 
-DAY_MINUTES = 1440
+DAY_MS = 86_400_000
 
 
 class Task(Protocol):
@@ -93,7 +93,7 @@ class ParseFeatures:
         columns = [
             parsed.values[:, self.dataset.observed.index(name)]
             if name in self.dataset.observed
-            else minute_of_day(parsed.at_ms)
+            else second_of_day(parsed.at_ms)
             for name in self.dataset.features
         ]
         features = np.column_stack(columns)
@@ -112,9 +112,10 @@ class ParseFeatures:
 FEATURES = "id long, sensor string, at_ms long, features array<double>"
 
 
-def minute_of_day(at_ms: Ints) -> Ints:
+def second_of_day(at_ms: Ints) -> Floats:
     """What GRID's consumption is predicted from: it has no second sensor."""
-    return at_ms // 60_000 % DAY_MINUTES
+    seconds: Floats = at_ms % DAY_MS / 1000.0
+    return seconds
 
 
 def as_lists(matrix: Any) -> Any:

@@ -33,7 +33,7 @@ def carried_on(windows: Floats, horizon: int) -> Floats:
 class SlidingRegression(ColumnarProcessor):
     """State: the last 10 values and how many there were. Rows have `id` and `value`.
 
-    From the 11th value of a key on, every row gets `horizon` predictions; rows before go no further.
+    From the 11th value of a key on, rows get `horizon` predictions; those before go no further.
     """
 
     state_schema = pa.schema([pa.field("seen", pa.int64()), *window_schema(WIDTH)])

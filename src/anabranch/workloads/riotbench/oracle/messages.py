@@ -27,8 +27,8 @@ class Message:
 
     def features(self, dataset: Dataset) -> list[float]:
         """What models see."""
-        minute = float(self.at_ms // 60_000 % 1440)
-        return [minute if n == "minute_of_day" else self.number(n) for n in dataset.features]
+        second = self.at_ms % 86_400_000 / 1000
+        return [second if n == "second_of_day" else self.number(n) for n in dataset.features]
 
 
 def read(dataset: Dataset, events: Any) -> Iterator[Message]:

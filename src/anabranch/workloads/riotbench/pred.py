@@ -1,0 +1,72 @@
+"""PRED: classifies and predicts every message, with models that change, and estimates the error."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.workloads.contract import Output, Workload
+from anabranch.workloads.riotbench.averages import BlockAverage
+from anabranch.workloads.riotbench.estimation import ErrorEstimate
+from anabranch.workloads.riotbench.modelstore import ModelStore, Pins
+from anabranch.workloads.riotbench.mqtt import Address
+from anabranch.workloads.riotbench.observations import ParseFeatures, through
+from anabranch.workloads.riotbench.oracle.pred import expected_errors
+from anabranch.workloads.riotbench.prediction import PREDICTED, Predict, PublishResults
+from anabranch.workloads.riotbench.retraining import Retraining
+from anabranch.workloads.riotbench.streams import Messages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from anabranch.service import StateService
+
+TOLERANCE = 1e-9
+
+
+class Prediction(Workload):
+    """Predictive analytics. Models come from the folder `models`, always the current ones.
+
+    With `retrain_seconds`, new models are trained on history in the background and announced, by
+    MQTT if there is a `broker`.
+    """
+
+    def __init__(
+        self,
+        stream: Messages,
+        models: str,
+        broker: Address | None = None,
+        retrain_seconds: float | None = None,
+        block: int = 1000,
+    ) -> None:
+        self.name = f"riotbench pred {stream.dataset.name}"
+        self.description = "Classify and predict sensor values; models change while it runs."
+        self.events = stream
+        self.outputs: Mapping[str, Output] = {"errors": Output(tolerance=TOLERANCE)}
+        self._stream = stream
+        self._broker = broker
+        self._retraining = Retraining(stream, ModelStore(models), broker, retrain_seconds)
+        self.pins = Pins(ModelStore(models), str(Path(models, f"pins-{uuid.uuid4().hex}")), block)
+
+    def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
+        """Two stateful operators by sensor: block average, error estimate."""
+        dataset = self._stream.dataset
+        self._retraining.start(lambda: service.is_running)
+        predicted = through(events, PREDICTED, ParseFeatures(dataset), Predict(dataset, self.pins))
+        averaged = service.group_by(predicted, "sensor").process(
+            BlockAverage(dataset.average_window, keep_rows=True),
+            f"{PREDICTED}, average double",
+            name="average",
+        )
+        result = f"{PREDICTED}, average double, error double"
+        errors = service.group_by(averaged, "sensor").process(ErrorEstimate(), result, name="error")
+        if self._broker:
+            errors = through(errors, result, PublishResults(self._broker))
+        return {"errors": errors.drop("average")}
+
+    def expected(self, events: Any) -> Mapping[str, pa.Table]:
+        """The same from a loop, with the models that were current for each block of messages."""
+        return {"errors": expected_errors(self._stream.dataset, events, self.pins)}
