@@ -17,7 +17,7 @@ LATE_EPOCHS = 128
 ROWS_MIN = 1000
 """Nothing smaller is worth a snapshot of its own before it is late."""
 
-CATCH_UP = 2
+CATCH_UP = 1.5
 """After each epoch so many times the rows are saved that are needed to keep up in the long run.
 
 All key groups may become due at once, and none of the batches is to pay for all of them.
