@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import time
@@ -85,6 +86,11 @@ class EventStreamReader(DataSourceStreamReader):
     """Streams events. Offsets are row numbers."""
 
     def __init__(self, events: Events, pace: Pace, parts: int) -> None:
+        if "start" not in inspect.signature(DataSourceStreamReader.latestOffset).parameters:
+            raise InvalidArgument(
+                "Workloads need PySpark 4.2 or newer: the sources of older ones are not told where "
+                "a query goes on."
+            )
         self._events = events
         self._pace = pace
         self._parts = parts

@@ -96,7 +96,8 @@ class NexmarkConfig:
         for name, text in options.items():
             known = kinds.get(name.lower().replace("_", ""))
             if known is None:
-                continue
+                names = ", ".join(f.name for f in fields(cls))
+                raise InvalidArgument(f"NEXMark has no option '{name}'. Known: {names}.")
             values[known.name] = _parse(known.name, str(known.type), text)
         return cls(**values)
 
