@@ -13,7 +13,16 @@ from pyspark.sql import functions as F
 from anabranch.bench.latency import Window
 from anabranch.bench.load import Folders, LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
-from anabranch.bench.rescale_runs import Run, Say, Timing, brief, fill, warm_up, watch_until
+from anabranch.bench.rescale_runs import (
+    Run,
+    Say,
+    Timing,
+    brief,
+    fill,
+    settle,
+    warm_up,
+    watch_until,
+)
 from anabranch.errors import AnabranchError
 
 RESTART_SECONDS_MAX = 1800.0
@@ -46,6 +55,7 @@ class NativeRuns:
         query = self._query(folder, keys, payload_bytes, 0)
         with query:
             found = fill(query, keys, payload_bytes, self.say)
+            settle(query, found / 2, self.say)
             query.drain()
         return Prepared(folder, keys, payload_bytes, query.next_row), found
 

@@ -74,6 +74,8 @@ class Settings:
     """Rows a second; half of the measured capacity if None."""
     timing: Timing = field(default_factory=Timing)
     repeat: int = 1
+    live_repeat: int = 3
+    """Runs of `live` and of its control, at least: one peak on a busy machine is mostly chance."""
     strategies: tuple[str, ...] = STRATEGIES
     series_gb: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     workers: int = 2
@@ -92,6 +94,7 @@ class Settings:
             series_gb=(0.05, 0.1),
             absolute_keys=200_000,
             steady_rounds=8,
+            live_repeat=1,
         )
 
     def keys(self, state_gb: float) -> int:
@@ -182,23 +185,21 @@ class RescaleBench:
                 yield Task("steady state", 40 + 2.5 * s.steady_rounds, self._measure_steady)
             case "absolute":
                 yield self._prepare("absolute", s.absolute_keys, 0)
-                for repeat in range(s.repeat):
-                    yield self._task("absolute", "absolute", Case.parse("live"), repeat)
-                    yield self._task("absolute", "absolute", Case.parse(CONTROL), repeat)
+                yield from self._plan_live("absolute", "absolute")
                 yield self._forget("absolute")
 
     def _plan_strategies(self) -> Iterator[Task]:
         s = self.settings
         keys = s.keys(s.state_gb)
-        cases = [Case.parse(text) for text in s.strategies if text != CONTROL]
-        # The control run is as long as live's, so it comes right after it.
-        cases.sort(key=lambda case: case.label != "live")
-        cases.insert(1 if cases and cases[0].label == "live" else 0, Case.parse(CONTROL))
+        others = [Case.parse(t) for t in s.strategies if t not in ("live", CONTROL, NATIVE)]
         yield self._prepare("strategies", keys, s.payload_bytes)
+        if "live" in s.strategies:
+            yield from self._plan_live("strategies", "strategies")
         for repeat in range(s.repeat):
-            for case in cases:
-                if case.label != NATIVE:
-                    yield self._task("strategies", "strategies", case, repeat)
+            if "live" not in s.strategies:
+                yield self._task("strategies", "strategies", Case.parse(CONTROL), repeat)
+            for case in others:
+                yield self._task("strategies", "strategies", case, repeat)
         if "move" not in self._parts:
             yield self._forget("strategies")
         if NATIVE in s.strategies:
@@ -213,10 +214,14 @@ class RescaleBench:
             return  # measured there
         name = f"{size:g} GB"
         yield self._prepare(name, s.keys(size), s.payload_bytes)
-        for repeat in range(s.repeat):
-            yield self._task("series", name, Case.parse("live"), repeat)
-            yield self._task("series", name, Case.parse(CONTROL), repeat)
+        yield from self._plan_live("series", name)
         yield self._forget(name)
+
+    def _plan_live(self, part: str, name: str) -> Iterator[Task]:
+        """The control run is as long as live's, so it comes right after it."""
+        for repeat in range(max(self.settings.repeat, self.settings.live_repeat)):
+            yield self._task(part, name, Case.parse("live"), repeat)
+            yield self._task(part, name, Case.parse(CONTROL), repeat)
 
     # -- tasks --
 

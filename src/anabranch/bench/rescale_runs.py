@@ -32,6 +32,7 @@ FILL_ROWS_A_BATCH_MAX = 500_000
 CAPACITY_ROWS = 100_000
 CAPACITY_BATCHES = 4
 WARM_UP_BATCHES = 6
+SETTLE_SECONDS = 20.0
 MOVE_SECONDS_MAX = 1800.0
 
 Say = Callable[[str], None]
@@ -146,6 +147,11 @@ def fill(query: LoadedQuery, keys: int, payload_bytes: int, say: Say) -> float:
     return capacity(query.burst(CAPACITY_BATCHES * CAPACITY_ROWS, CAPACITY_ROWS, lambda _: None))
 
 
+def settle(query: LoadedQuery, rate: float, say: Say) -> None:
+    """Run under load until the JVM is warm and what follows loading (snapshots) has been done."""
+    watch_until(query, query.open(rate), SETTLE_SECONDS, say, "settling")
+
+
 @dataclass
 class ServiceRuns:
     """Runs on the state service, all from copies of the same prepared state."""
@@ -168,6 +174,7 @@ class ServiceRuns:
             make = self._maker(service, keys, payload_bytes)
             with LoadedQuery(make, folder, 0) as query:
                 found = fill(query, keys, payload_bytes, self.say)
+                settle(query, found / 2, self.say)
                 query.drain()
         return Prepared(folder, keys, payload_bytes, query.next_row), found
 

@@ -83,6 +83,9 @@ def _register_rescale(kinds: Subparsers) -> None:
         "--series", nargs="+", type=_positive, metavar="GB", help="state sizes (0.5 1 2 4)"
     )
     rescale.add_argument("--repeat", type=int, help="runs of each strategy (1)")
+    rescale.add_argument(
+        "--live-repeat", type=int, help="runs of live and of its control, at least (3)"
+    )
     rescale.add_argument("--quick", action="store_true", help="small state, few strategies")
     rescale.add_argument("--json", metavar="FILE", help="write all figures there")
     rescale.add_argument("--plot", metavar="FILE", help="draw latency over time there (PNG)")
@@ -144,6 +147,7 @@ def _rescale_settings(args: argparse.Namespace) -> Settings:
         "state_gb": args.state_gb,
         "rate": args.rate,
         "repeat": args.repeat,
+        "live_repeat": args.live_repeat,
         "strategies": tuple(args.strategies) if args.strategies else None,
         "series_gb": tuple(args.series) if args.series else None,
         "timing": Timing(min(10.0, args.seconds), args.seconds) if args.seconds else None,

@@ -22,7 +22,7 @@ from anabranch.runtime.deltas import number_of
 from anabranch.runtime.exports import pack_hashes, unpack_hashes
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
-from anabranch.runtime.received import NO_HASHES, Received, receive, without
+from anabranch.runtime.received import NO_HASHES, Received, not_in, receive, without
 from anabranch.runtime.transaction import RunningTransaction
 from anabranch.transport.wire import Message
 
@@ -163,7 +163,8 @@ class Arrivals:
             request["bins"] = np.unique(bin_of[missing[bin_of]]).tolist()
         elif record.arrival is Arrival.KEY:
             request["need"] = "keys"
-            wanted = np.setdiff1d(hashes[missing[bin_of]], record.fetched)
+            wanted = hashes[missing[bin_of]]
+            wanted = wanted[not_in(record.fetched, wanted)]
             request["hashes"] = pack_hashes(wanted)
             request["asked"] = len(wanted)
         return request
@@ -202,8 +203,7 @@ class Arrivals:
         with slot.apply_lock if received.is_replica else nullcontext():
             self._arriving.put_in(slot, record, received)
         if request["need"] == "keys" and not received.is_replica:
-            from_rows = np.union1d(record.fetched, unpack_hashes(request["hashes"]))
-            record.fetched = from_rows
+            record.fetched.update(unpack_hashes(request["hashes"]).tolist())
             counted["on_demand_keys"] += request["asked"]
             counted["due_pushed"] += len(received.due)
         elif request["need"] == "bins" and not received.is_replica:

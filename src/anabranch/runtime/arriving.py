@@ -7,16 +7,14 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup
-from anabranch.model.keyspace import Int64s
+from anabranch.model.keyspace import HASH
 from anabranch.protocol.worker import GroupsImported
 from anabranch.runtime.core import Place, WorkerCore
 from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs, epoch_of, number_of
 from anabranch.runtime.operators import OperatorSlot
-from anabranch.runtime.received import NO_HASHES, Received, joined, without
+from anabranch.runtime.received import Received, joined, without
 from anabranch.state.contract import GroupState
 
 RECEIVE_SECONDS_MAX = 60.0
@@ -51,7 +49,7 @@ class Arriving:
     """What is here; private until a transaction needs it."""
     as_of: int = NO_EPOCH
     """Epoch of what the source has: it does not change after the flip."""
-    fetched: Int64s = field(default_factory=lambda: NO_HASHES)
+    fetched: set[int] = field(default_factory=set)
     """Keys of missing bins that came one by one."""
     wear: list[int] = field(default_factory=lambda: [-1, 0])
     is_adopted: bool = False
@@ -223,7 +221,7 @@ class ArrivingGroups:
             self._add(record, record.state, received)
         record.as_of, record.wear, record.replica = received.as_of, received.wear, None
         if not record.missing:
-            record.fetched = NO_HASHES
+            record.fetched.clear()
 
     def _add(self, record: Arriving, state: GroupState, received: Received) -> None:
         wanted = {bin_: None for bin_ in received.bins if bin_ in record.missing}
@@ -232,9 +230,12 @@ class ArrivingGroups:
             sections = joined(received.slices)
             state.install(without(sections, bins, record.fetched, self.keyspace))
             record.missing.difference_update(wanted)
+            if record.fetched:  # only of bins that are missing
+                for table in sections.values():
+                    record.fetched.difference_update(table.column(HASH).to_pylist())
         if received.keys is not None:
             state.install(without(received.keys, None, record.fetched, self.keyspace))
-            record.fetched = np.union1d(record.fetched, received.due)
+            record.fetched.update(received.due.tolist())
 
     def adopt(self, slot: OperatorSlot, record: Arriving) -> None:
         """A transaction takes over what is here."""

@@ -43,7 +43,7 @@ class Exports:
         self._logs = logs
         self._peers = peers
         self._keyspace = core.config.keyspace
-        self._served: dict[Place, tuple[str, Int64s]] = {}
+        self._served: dict[Place, tuple[str, set[int]]] = {}
         """Keys that were given one by one, with the session of the worker that has them."""
         self._served_lock = threading.Lock()
         core.on_drop.append(self._forget)
@@ -199,15 +199,16 @@ class Exports:
         asked = unpack_hashes(request["hashes"])
         place = slot.name, group
         with self._served_lock:
-            known, served = self._served.get(place, (session, np.empty(0, np.int64)))
-        if known != session:
-            served = np.empty(0, np.int64)
-        due = np.setdiff1d(due, np.concatenate((served, asked)))
-        hashes = np.union1d(asked, due)
+            known, served = self._served.get(place, (session, set()))
+            if known != session:
+                served = set()
+            self._served[place] = session, served
+        served.update(asked.tolist())
+        due = np.array(sorted(set(due.tolist()) - served), np.int64)
+        hashes = np.concatenate((asked, due))
         with self._frozen(slot, group, as_of) as (state, _):
             sections = state.export(hashes=hashes)
-        with self._served_lock:
-            self._served[place] = session, np.union1d(served, hashes)
+        served.update(due.tolist())
         yield {"group": group, "kind": "keys", "due": pack_hashes(due)}, sections
 
     def _bins_of(self, hashes: Int64s) -> list[int]:

@@ -20,9 +20,11 @@ class Pacer:
         before: Sequence[float],
         latency_target: float | None = None,
         bytes_per_second: int | None = None,
+        least: int = LEAST_BYTES_PER_SECOND,
     ) -> None:
         """`before` are the seconds of batches before the move."""
         self.limit = bytes_per_second or MOST_BYTES_PER_SECOND
+        self.least = least
         self.target = latency_target
         if self.target is None and before:
             self.target = SLACK * median(before)
@@ -34,7 +36,7 @@ class Pacer:
         if self.target is None:
             self.target = SLACK * seconds
         if seconds > self.target:
-            self.rate = max(LEAST_BYTES_PER_SECOND, self.rate // 2)
+            self.rate = max(self.least, self.rate // 2)
             self.slowdowns += 1
         else:
             self.rate = self.rate * 3 // 2

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
@@ -103,12 +104,12 @@ def joined(slices: list[Sections]) -> Sections:
 
 
 def without(
-    sections: Sections, bins: Mapping[int, object] | None, hashes: Int64s, keyspace: KeySpace
+    sections: Sections, bins: Mapping[int, object] | None, hashes: set[int], keyspace: KeySpace
 ) -> Sections:
     """Entries of some bins (None: all) except those of keys that came before."""
     if bins is not None and len(bins) == keyspace.bins:
         bins = None
-    if bins is None and not len(hashes):
+    if bins is None and not hashes:
         return sections
     kept = {}
     for name, table in sections.items():
@@ -118,10 +119,15 @@ def without(
             wanted = np.zeros(keyspace.bins, bool)
             wanted[list(bins)] = True
             mask = wanted[keyspace.bin_of(of_row)]
-        if len(hashes):
-            mask &= ~np.isin(of_row, hashes)
+        if hashes:
+            mask &= not_in(hashes, of_row)
         kept[name] = table if mask.all() else table.take(np.flatnonzero(mask))
     return kept
+
+
+def not_in(known: set[int], hashes: Int64s) -> npt.NDArray[np.bool_]:
+    """Which hashes are new. A set: it is asked about few keys at a time, and grows all the time."""
+    return np.fromiter((hash_ not in known for hash_ in hashes.tolist()), bool, len(hashes))
 
 
 def count_rows(tables: Mapping[str, pa.Table]) -> int:

@@ -22,7 +22,7 @@ from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
 from anabranch.runtime.operator import Operator
-from anabranch.runtime.pacer import Pacer
+from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
     Forecast,
     Plan,
@@ -40,8 +40,11 @@ _log = logging.getLogger("anabranch.moves")
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
 
-PACED_STRATEGIES = ("live", "lazy")
-"""Those whose copies are not waited for by anybody: they can adapt to the batches."""
+PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": START_BYTES_PER_SECOND}
+"""Strategies whose copies adapt to the batches, and how slow they may become.
+
+Under `lazy` batches fetch what has not come, so that they are slow until all has come.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,8 @@ class Reconfigurer:
             self._moves[number] = move, wish, before
             rate, target = wish.bytes_per_second, wish.latency_target
             is_paced = wish.strategy in PACED_STRATEGIES or rate or target
-            self._pacer = Pacer(self._seconds_before(), target, rate) if is_paced else None
+            least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
+            self._pacer = Pacer(self._seconds_before(), target, rate, least) if is_paced else None
         self._dispatch(event)
         return move
 

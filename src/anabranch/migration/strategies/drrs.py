@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from anabranch.migration.plan import Move, by_pair
-from anabranch.migration.steps import Arrival, Count, Flip, Import, Order, Steps, Together
+from anabranch.migration.steps import (
+    Arrival,
+    Count,
+    Flip,
+    Import,
+    NextEpoch,
+    Order,
+    Steps,
+    Together,
+)
 
 SUBSCALE_MIN = 7
 
 
-def drrs(moves: tuple[Move, ...], *, concurrency: int = 2) -> Steps:
+def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 0) -> Steps:
     """Divide the moves of each pair of workers into subscales; run a few of them at a time.
+
+    A subscale has half of a pair's key groups unless told otherwise; those that run together begin
+    one after the other, each with a new batch.
 
     The trigger and the confirmation of the published system are decoupled here by construction:
     lanes switch when they begin their next batch, each on its own, while the target asks for state
@@ -17,14 +29,16 @@ def drrs(moves: tuple[Move, ...], *, concurrency: int = 2) -> Steps:
     """
     pairs = by_pair(moves)
     mean = len(moves) / max(1, len(pairs))
-    size = max(SUBSCALE_MIN, round(mean / 2))
+    size = subscale or max(SUBSCALE_MIN, round(mean / 2))
     subscales = [some[n : n + size] for some in pairs.values() for n in range(0, len(some), size)]
-    workers = max(1, len({m.target for m in moves}))
-    parts = tuple(_subscale(some) for some in _alternating(subscales))
-    yield Together(parts, concurrency * workers)
+    limit = concurrency * max(1, len({m.target for m in moves}))
+    parts = (_subscale(some, n % limit) for n, some in enumerate(_alternating(subscales)))
+    yield Together(tuple(parts), limit)
 
 
-def _subscale(moves: tuple[Move, ...]) -> Steps:
+def _subscale(moves: tuple[Move, ...], after: int) -> Steps:
+    for _ in range(after):
+        yield NextEpoch()
     yield Count("subscales")
     yield Flip(moves, Arrival.GROUP, ready_first=True)
     yield Import(moves, Order.WAITING)
