@@ -2,4 +2,17 @@
 
 `family.py` is what `anabranch run riotbench` finds; `etl.py`, `stats.py`, `train.py` and `pred.py`
 are the pipelines, made of the tasks beside them; `oracle/` computes the same one message at a time.
+
+Where the original leaves a choice or does not do what it means to:
+
+- The sender is tested by the Bloom filter once for each message, and travels with the columns that
+  are not processed. Values of an unknown sender are invalid; its messages have empty annotations.
+- Every result carries the number of the message that caused it, and state is kept by (sensor,
+  field), message or sensor: results do not depend on tasks, batches or workers.
+- Distinct senders are counted by HyperLogLog, once for each message.
+- Charts are collected by (statistic, share of the senders), not in one place.
+- TRAIN keeps its table as keyed state by message; the watermark is the timer of its ranges.
+- Averages of PRED are those of the sender; before the first one there is no error. Which models a
+  message is predicted with is written down for each block of messages, so that a batch that runs
+  again predicts the same.
 """

@@ -48,13 +48,13 @@ class Prediction(Workload):
         self.outputs: Mapping[str, Output] = {"errors": Output(tolerance=TOLERANCE)}
         self._stream = stream
         self._broker = broker
-        self._retraining = Retraining(stream, ModelStore(models), broker, retrain_seconds)
+        self.retraining = Retraining(stream, ModelStore(models), broker, retrain_seconds)
         self.pins = Pins(ModelStore(models), str(Path(models, f"pins-{uuid.uuid4().hex}")), block)
 
     def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
         """Two stateful operators by sensor: block average, error estimate."""
         dataset = self._stream.dataset
-        self._retraining.start(lambda: service.is_running)
+        self.retraining.start(lambda: service.is_running)
         predicted = through(events, PREDICTED, ParseFeatures(dataset), Predict(dataset, self.pins))
         averaged = service.group_by(predicted, "sensor").process(
             BlockAverage(dataset.average_window, keep_rows=True),

@@ -24,9 +24,14 @@ def carried_on(windows: Floats, horizon: int) -> Floats:
     """The next values on the least-squares line through each row of values."""
     width = windows.shape[1]
     offsets = np.arange(width) - (width - 1) / 2.0
-    slope = windows @ offsets / (offsets @ offsets)
+    total, moment = np.zeros((2, len(windows)))
+    # Column by column: the bits of a matrix product depend on how many rows it has.
+    for offset, column in zip(offsets, windows.T, strict=True):
+        total = total + column
+        moment = moment + offset * column
+    slope = moment / (offsets**2).sum()
     ahead = (width - 1) / 2.0 + np.arange(1, horizon + 1)
-    line: Floats = windows.mean(axis=1)[:, None] + slope[:, None] * ahead
+    line: Floats = (total / width)[:, None] + slope[:, None] * ahead
     return line
 
 

@@ -1,0 +1,110 @@
+"""A workload on a service: batches of a fixed size, something that happens between, a verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch import StateService
+from anabranch.workloads.contract import Workload
+from anabranch.workloads.source import event_stream, one_query
+from anabranch.workloads.verify import Collected, verify
+
+WAIT = 120
+HELD_AFTER = 2
+"""Batches before the things that happen."""
+
+Event = Callable[[StateService], None]
+
+
+@dataclass
+class Lots:
+    """A pace: rows in lots, however long each takes; after two of them only if a file is there."""
+
+    size: int
+    rows: int
+    gate: Path
+
+    def end_of_batch(self, start: int, now: float) -> int:
+        limit = self.rows if self.gate.exists() else HELD_AFTER * self.size
+        return max(start, min(start + self.size, limit))
+
+
+class Meeting:
+    """A sink that tells when so many batches have come."""
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected
+        self._count = 0
+        self.reached = threading.Event()
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        self._collected.write(batch, batch_id)
+        self._count += 1
+        if self._count == HELD_AFTER:
+            self.reached.set()
+
+
+def rescale(service: StateService) -> None:
+    """Out, while batches go on."""
+    move = service.rescale(3)
+    assert move.wait(WAIT)
+    assert move.report().outcome == "done"
+    assert move.report().groups > 0
+    assert len(service.status()["workers"]) == 3
+
+
+def kill_worker(service: StateService) -> None:
+    """The process is gone at once; the service has to notice."""
+    os.kill(service._coordinator.pids()["w1"], signal.SIGKILL)  # type: ignore[index]
+
+
+def nothing(_: StateService) -> None:
+    """A quiet run."""
+
+
+def check(
+    spark: SparkSession,
+    folder: Path,
+    workload: Workload,
+    rows: int,
+    batches: int,
+    event: Event,
+    also: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run the first rows of a stream; the batches that came out.
+
+    After two batches the source waits for `also`; then the event happens while batches go on.
+    """
+    collected = Collected(list(workload.outputs))
+    meeting = Meeting(collected)
+    pace = Lots(rows // batches, rows, folder / "gate")
+    with StateService(spark, str(folder / "state"), workers=2, key_groups=64) as service:
+        results = one_query(workload.build(service, event_stream(spark, workload.events, pace)))
+        query = (
+            results.writeStream.foreachBatch(meeting.write)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .start()
+        )
+        try:
+            while not meeting.reached.wait(0.2):
+                assert query.isActive, query.exception()
+            also()
+            pace.gate.touch()
+            event(service)
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        restarts = sum(w["restarts"] for w in service.status()["workers"].values())
+        assert restarts == (event is kill_worker)
+    verdicts = verify(workload, rows, collected)
+    assert all(v.is_right for v in verdicts), [str(v) for v in verdicts]
+    assert all(v.expected_rows for v in verdicts), "nothing came out"
+    return {name: collected.batches(name) for name in workload.outputs}

@@ -1,0 +1,99 @@
+"""Every dataflow equals its oracle: quiet, rescaled while it runs, with a worker killed."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from anabranch.workloads.riotbench.charts import ChartFolder
+from anabranch.workloads.riotbench.datasets import DATASETS
+from anabranch.workloads.riotbench.etl import Etl
+from anabranch.workloads.riotbench.modelstore import ModelStore
+from anabranch.workloads.riotbench.pred import Prediction
+from anabranch.workloads.riotbench.stats import Stats
+from anabranch.workloads.riotbench.streams import Messages, find_messages
+from anabranch.workloads.riotbench.table import RowTable
+from anabranch.workloads.riotbench.train import Training
+from anabranch.workloads.riotbench.training import announce
+from tests.spark.riotbench.running import Event, check, kill_worker, nothing, rescale
+
+BATCHES = 4
+
+
+def cases(quiet: str, rescaled: str, killed: str) -> Callable[..., None]:
+    """Another data set for each event: the operators are the same."""
+    pairs = [(quiet, nothing), (rescaled, rescale), (killed, kill_worker)]
+    names = [f"{dataset}-{event.__name__}" for dataset, event in pairs]
+    return pytest.mark.parametrize(("dataset", "event"), pairs, ids=names)
+
+
+@cases("taxi", "city", "fit")
+def test_etl(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
+    stream = find_messages(dataset, sensors=40)
+    table = str(tmp_path / "rows.sqlite")
+    rows = 1500
+    check(spark, tmp_path, Etl(stream, table=table), rows, BATCHES, event)
+    stored = RowTable(table).between(0, 1 << 60)
+    columns = len(stream.dataset.columns) + len(stream.dataset.annotations)
+    assert len(stored) == rows
+    assert all(row.count(",") == columns - 1 for row in stored)
+
+
+@cases("grid", "city", "taxi")
+def test_stats(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
+    """Charts of everything, and as many archives as they fill."""
+    small = replace(DATASETS[dataset], flush_after=15, charts_per_archive=10)
+    folder = ChartFolder(str(tmp_path / "charts"), small.charts_per_archive)
+    workload = Stats(Messages(small, sensors=20), folder.path)
+    rows = 4000 if dataset == "grid" else 1000
+    found = pa.concat_tables(check(spark, tmp_path, workload, rows, BATCHES, event)["points"])
+    assert set(found.column("statistic").to_pylist()) == {"average", "trend", "distinct"}
+    charts = found.group_by(["statistic", "sensor", "shard", "flush"]).aggregate([]).num_rows
+    assert len(folder.archives) == charts // folder.size > 0
+    assert len(folder.waiting) == charts % folder.size
+    for archive in folder.archives:
+        assert len(zipfile.ZipFile(archive).namelist()) == folder.size
+
+
+RANGE_SECONDS = {"grid": 10.0, "taxi": 240.0, "city": 40.0}
+
+
+@cases("grid", "taxi", "city")
+def test_train(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
+    """Two models for each range, uploaded, the last ones current."""
+    models = str(tmp_path / "models")
+    stream = find_messages(dataset, sensors=40)
+    workload = Training(stream, models, range_seconds=RANGE_SECONDS[dataset])
+    found = check(spark, tmp_path, workload, 2400, BATCHES, event)["models"]
+    names = sorted(set(pa.concat_tables(found).column("name").to_pylist()))
+    store = ModelStore(models)
+    assert len(names) >= 4
+    assert store.current() == {"DTC": names[len(names) // 2 - 1], "MLR": names[-1]}
+    for name in names:
+        assert store.load(name).n_features_in_ >= 1
+
+
+@cases("fit", "grid", "taxi")
+def test_pred(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
+    """New models come while it runs; each message is predicted once, with one of them."""
+    models = str(tmp_path / "models")
+    workload = Prediction(find_messages(dataset, sensors=40), models, block=100)
+
+    def update() -> None:
+        for trained in workload.retraining.train(1):
+            announce(ModelStore(models), None, trained)
+
+    rows = 2400
+    batches = check(spark, tmp_path, workload, rows, BATCHES, event, update)["errors"]
+    found = pa.concat_tables(batches).sort_by("id")
+    assert found.column("id").to_pylist() == list(range(rows))
+    for kind, column in (("MLR", "regression"), ("DTC", "tree")):
+        old, new = ([f"{dataset}-{kind}-{n}.model"] * (rows // 2) for n in (0, 1))
+        assert found.column(column).to_pylist() == old + new, "all tasks change at once"
+    assert found.column("error").null_count < rows // 2
