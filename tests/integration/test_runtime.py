@@ -19,6 +19,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.runtime.crashes import WORKER_POINTS
+from anabranch.runtime.wear import LATE_EPOCHS
 from tests.integration.counting import Counting, Exiting, Failing, Uninstallable
 from tests.integration.harness import Cluster, Oracle, rows_of
 
@@ -133,16 +134,17 @@ def test_speculative_attempts_see_the_same_outputs(tmp_path: Path) -> None:
 
 def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
     oracle = Oracle()
+    epochs = LATE_EPOCHS + 30
     with Cluster(tmp_path) as cluster:
-        for epoch in range(40):
+        for epoch in range(epochs):
             run_and_check(cluster, oracle, epoch)
             time.sleep(0.01)
-        manifest = cluster.store.manifest("counts", 39)
-    assert manifest.snapshots, "no snapshot was listed in 40 epochs"
-    assert len(manifest.changelogs) < 2 * 40
+        manifest = cluster.store.manifest("counts", epochs - 1)
+    assert manifest.snapshots, f"no snapshot was listed in {epochs} epochs"
+    assert len(manifest.changelogs) < 2 * epochs
     assert len(list(tmp_path.glob("operators/counts/manifests/*"))) < 30
     with Cluster(tmp_path) as cluster:
-        run_and_check(cluster, oracle, 40)
+        run_and_check(cluster, oracle, epochs)
 
 
 def test_first_batch_that_never_ended_is_remembered_over_a_restart(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def kinds(found: list[Any]) -> list[str]:
         ("lazy", "Connect Flip Import Clean"),
         ("meces", "Connect NextEpoch Flip Import Clean"),
         ("live", "Copy CatchUp NextEpoch CatchUp Flip Import Clean"),
-        ("drrs", "Together Flip Import NextEpoch Flip Import"),
+        ("drrs", "Together NextEpoch Flip Import NextEpoch NextEpoch Flip Import"),
         ("megaphone", "NextEpoch Flip Import NextEpoch Flip Import"),
     ],
 )

@@ -20,8 +20,8 @@ SUBSCALE_MIN = 7
 def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 0) -> Steps:
     """Divide the moves of each pair of workers into subscales; run a few of them at a time.
 
-    A subscale has half of a pair's key groups unless told otherwise; those that run together begin
-    one after the other, each with a new batch.
+    A subscale has half of a pair's key groups unless told otherwise; they begin one by one, each
+    with a new batch, as the published planner starts one a second.
 
     The trigger and the confirmation of the published system are decoupled here by construction:
     lanes switch when they begin their next batch, each on its own, while the target asks for state
@@ -32,7 +32,7 @@ def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 0) ->
     size = subscale or max(SUBSCALE_MIN, round(mean / 2))
     subscales = [some[n : n + size] for some in pairs.values() for n in range(0, len(some), size)]
     limit = concurrency * max(1, len({m.target for m in moves}))
-    parts = (_subscale(some, n % limit) for n, some in enumerate(_alternating(subscales)))
+    parts = (_subscale(some, min(n + 1, limit)) for n, some in enumerate(_alternating(subscales)))
     yield Together(tuple(parts), limit)
 
 
