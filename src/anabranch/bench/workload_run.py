@@ -25,6 +25,7 @@ PRELOAD_ROWS_A_BATCH = 200_000
 WARM_UP_BATCHES = 4
 POLL_SECONDS = 0.1
 MOVE_SECONDS_MAX = 600.0
+WORKERS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,12 @@ class RunSettings:
     def __post_init__(self) -> None:
         if not self.rate > 0 or not self.duration > 0:
             raise InvalidArgument("Rate and duration must be above 0.")
+        most = max(self.workers, *(r.workers for r in self.rescales), 1)
+        if self.workers < 1 or most > WORKERS_MAX:
+            raise InvalidArgument(
+                f"The number of workers must be between 1 and {WORKERS_MAX}, the number of key "
+                f"groups; got {self.workers if self.workers < 1 else most}."
+            )
         late = [r for r in self.rescales if r.at >= self.duration]
         if late:
             raise InvalidArgument(

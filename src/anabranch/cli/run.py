@@ -34,7 +34,7 @@ examples:
 
 def register(subparsers: Subparsers) -> None:
     """Add the command's parser."""
-    from anabranch.workloads.registry import family_names, find_family
+    from anabranch.workloads.registry import FAMILIES
 
     parser = subparsers.add_parser(
         "run",
@@ -47,15 +47,29 @@ def register(subparsers: Subparsers) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    families = parser.add_subparsers(title="workloads", metavar="WORKLOAD", required=True)
-    for name in family_names():
-        family = find_family(name)
-        command = families.add_parser(
-            name, help=family.description, description=family.description.capitalize() + "."
-        )
-        _add_common_options(command, family)
-        family.add_options(command)
-        command.set_defaults(run=lambda args, family=family: run_workload(args, family))
+    families = parser.add_subparsers(
+        title="workloads", metavar="WORKLOAD", required=True, parser_class=_FamilyParser
+    )
+    for name, (description, _) in FAMILIES.items():
+        families.add_parser(name, help=description, description=description.capitalize() + ".")
+
+
+class _FamilyParser(argparse.ArgumentParser):
+    """Options of a family; the family is imported when its options are needed."""
+
+    _is_complete = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Only of the family that was chosen."""
+        if not self._is_complete:
+            from anabranch.workloads.registry import find_family
+
+            self._is_complete = True
+            family = find_family(self.prog.split()[-1])
+            _add_common_options(self, family)
+            family.add_options(self)
+            self.set_defaults(run=lambda args: run_workload(args, family))
+        return super().parse_known_args(args, namespace)
 
 
 def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
@@ -130,8 +144,8 @@ def _settings(args: argparse.Namespace) -> RunSettings:
     from anabranch.migration.strategies import check
 
     check(args.strategy, {})
-    if args.workers < 1 or args.cores < 1:
-        raise InvalidArgument("--workers and --cores must be at least 1.")
+    if args.cores < 1:
+        raise InvalidArgument("--cores must be at least 1.")
     folder = args.json.absolute().parent if args.json else None
     if folder and not folder.is_dir():
         raise InvalidArgument(f"--json: there is no folder {folder}. Create it first.")
@@ -173,19 +187,22 @@ class Display:
         self._settings = settings
         self._next = 0.0
         self._phase = ""
+        self._waiting_at = -1
 
     def show(self, moment: Moment) -> None:
         """Print, if it is time or the phase is new."""
         now = time.monotonic()
-        if now < self._next and moment.phase == self._phase:
+        if moment.phase == self._phase and (now < self._next or moment.rows == self._waiting_at):
             return
         if moment.phase == "load" and self._phase != "load":
             self._head()
         self._next, self._phase = now + 1, moment.phase
         bar = "" if moment.progress is None else f"  {_bar(moment.progress)}"
         if moment.phase != "load":
+            self._waiting_at = moment.rows
             print(f"{moment.phase}, {moment.rows:,} rows{bar}", flush=True)
             return
+        self._waiting_at = -1
         latency = "-" if moment.latency is None else f"{moment.latency * 1000:,.0f} ms"
         shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups.items())
         seconds = f"{max(0.0, moment.seconds):.1f} s"

@@ -15,9 +15,9 @@ price. A bid that comes before its auction waits for it, and counts if the aucti
 was made. A bid made after the end never counts, whenever it comes. Among equal bids the first one
 wins, so a bid that only equals the winning one changes nothing (it counts as one of the 11).
 
-Both outputs come from one operator, which has the state of every open auction. Its rows are
-differences for the categories (see NEXMark's Q4) and popular auctions, told apart by a column. The
-state of an auction ends when the watermark has reached its expiry.
+One operator has the state of every open auction, until the watermark has reached its expiry. Its
+rows are differences for the categories (see NEXMark's Q4) and popular auctions, told apart by a
+column; the next operator makes averages of the former and passes the latter on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from anabranch import agg
-from anabranch.processor.columnar.api import KeyedBatch
+from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
 from anabranch.service import StateService
+from anabranch.workloads.columns import flags, longs
 from anabranch.workloads.contract import Family, Output, Workload
 from anabranch.workloads.nexmark import oracle
 from anabranch.workloads.nexmark.bidding import (
@@ -50,12 +50,14 @@ from anabranch.workloads.nexmark.workload import (
     check_disorder,
     with_watermark,
 )
+from anabranch.workloads.source import tagged
 
 POPULAR = 10
 """An auction with more bids than this is popular."""
 
 AVERAGES_OUTPUT, POPULAR_OUTPUT = "averages", "popular"
 CHANGES = "popular boolean, auction long, category long, rise long, auctions long"
+RESULT = "popular boolean, auction long, category long, average double"
 
 
 class OpenAuctions(Bidding):
@@ -87,23 +89,46 @@ class OpenAuctions(Bidding):
         )
 
 
-def build(service: StateService, events: DataFrame) -> dict[str, DataFrame]:
-    """Both outputs; `events` have a watermark."""
+class Averages(ColumnarProcessor):
+    """Keeps sum and number of the winning bids of each category; passes popular auctions on."""
+
+    state_schema = pa.schema([("total", pa.int64()), ("auctions", pa.int64())])
+
+    def process(self, batch: KeyedBatch) -> Update:
+        """One average for each category that has changed."""
+        total = longs(batch.state.column("total")) + batch.reduce(np.add, "rise")
+        auctions = longs(batch.state.column("auctions")) + batch.reduce(np.add, "auctions")
+        # A new winner is always a rise: prices are above 0.
+        changed = batch.reduce(np.add, "rise") > 0
+        at = np.flatnonzero(changed)
+        averages = pa.table(
+            {
+                "popular": np.zeros(len(at), bool),
+                "auction": pa.nulls(len(at), pa.int64()),
+                "category": batch.keys.column("category").take(at),
+                "average": total[at] / auctions[at],
+            }
+        )
+        popular = np.flatnonzero(flags(batch.rows.column("popular")))
+        passed = batch.rows.take(popular).select(["popular", "auction", "category"])
+        nothing = pa.nulls(len(popular), pa.float64())
+        return Update(
+            state=pa.table({"total": total, "auctions": auctions}),
+            write=changed,
+            output=pa.concat_tables([averages, passed.append_column("average", nothing)]),
+            output_keys=np.concatenate((at, batch.key_of_row()[popular])),
+        )
+
+
+def build(service: StateService, events: DataFrame) -> DataFrame:
+    """Rows of both outputs, told apart by `popular`; `events` have a watermark.
+
+    A sink for both is a function for foreachBatch that writes each kind where it belongs.
+    """
     changes = service.group_by(auctions_and_bids(events), "auction").process(
-        OpenAuctions(), CHANGES, name="open_auctions", event_time="dateTime", own_stage=True
+        OpenAuctions(), CHANGES, name="open_auctions", event_time="dateTime"
     )
-    totals = service.group_by(changes.where("not popular"), "category").aggregate(
-        total=agg.sum("rise"),
-        auctions=agg.sum("auctions"),
-        name="category_totals",
-        own_stage=True,
-    )
-    return {
-        AVERAGES_OUTPUT: totals.selectExpr(
-            "category", "cast(total as double) / auctions as average"
-        ),
-        POPULAR_OUTPUT: changes.where("popular").select("auction", "category"),
-    }
+    return service.group_by(changes, "category").process(Averages(), RESULT, name="averages")
 
 
 class AuctionWorkload(Workload):
@@ -121,9 +146,15 @@ class AuctionWorkload(Workload):
         check_disorder(self.config)
         self.events = NexmarkEvents(self.config)
 
-    def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
+    def build(self, service: StateService, events: DataFrame) -> DataFrame:
         """Both outputs."""
-        return build(service, with_watermark(events))
+        return tagged(
+            build(service, with_watermark(events)),
+            {
+                AVERAGES_OUTPUT: ("not popular", ["category", "average"]),
+                POPULAR_OUTPUT: ("popular", ["auction", "category"]),
+            },
+        )
 
     def expected(self, events: pa.Table) -> Mapping[str, pa.Table]:
         """A join over all events at once."""

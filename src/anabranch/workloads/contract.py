@@ -12,7 +12,9 @@ nothing else:
 `build`
     The pipeline: a streaming DataFrame with the columns of `events.schema` in, named streaming
     DataFrames out. All of them run in one query (`source.one_query`): an operator that stands right
-    before an output of a workload with several outputs needs `own_stage=True`.
+    before an output of a workload with several outputs needs `own_stage=True`. Where several
+    outputs come out of one operator, return what `source.tagged` makes of it instead: two
+    DataFrames would run the operator twice in every batch.
 `outputs`
     How the rows of each output are read. Without keys, rows are appended: all rows of all batches
     count, in no order. With keys, rows are updates: the last batch that has a key tells its value
@@ -86,7 +88,9 @@ class Workload(ABC):
     possible, before the load begins."""
 
     @abstractmethod
-    def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
+    def build(
+        self, service: StateService, events: DataFrame
+    ) -> Mapping[str, DataFrame] | DataFrame:
         """The pipeline: its outputs by name. Operators' names must be unique within the query."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -159,18 +159,20 @@ def event_stream(spark: SparkSession, events: Events, pace: Pace) -> DataFrame:
     return spark.readStream.format(source).load()
 
 
-def one_query(outputs: Mapping[str, DataFrame]) -> DataFrame:
+def one_query(outputs: Mapping[str, DataFrame] | DataFrame) -> DataFrame:
     """All outputs as one streaming DataFrame.
 
     A single output stays as it is. Several become rows with the name of their output and one
-    struct column for each output, null except in its own rows.
+    struct column for each output, null except in its own rows. What `tagged` made is that already.
     """
-    if len(outputs) == 1:
-        return next(iter(outputs.values()))
+    if isinstance(outputs, DataFrame):
+        return outputs
     if not outputs:
         raise InvalidArgument("A workload needs at least one output.")
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
     kinds = {name: df.schema for name, df in outputs.items()}
-    tagged = []
+    union: DataFrame | None = None
     for name, df in outputs.items():
         cells = [
             F.struct(*(F.col(f"`{c}`") for c in df.columns)).alias(other)
@@ -178,8 +180,20 @@ def one_query(outputs: Mapping[str, DataFrame]) -> DataFrame:
             else F.lit(None).cast(kind).alias(other)
             for other, kind in kinds.items()
         ]
-        tagged.append(df.select(F.lit(name).alias(OUTPUT), *cells))
-    union = tagged[0]
-    for other_rows in tagged[1:]:
-        union = union.union(other_rows)
+        rows = df.select(F.lit(name).alias(OUTPUT), *cells)
+        union = rows if union is None else union.union(rows)
+    assert union is not None
     return union
+
+
+def tagged(df: DataFrame, outputs: Mapping[str, tuple[str, Sequence[str]]]) -> DataFrame:
+    """Several outputs that come out of one operator: by name, which rows and which columns.
+
+    With a DataFrame for each of them Spark would run the operator as often as there are outputs.
+    """
+    name, structs = F.lit(None).cast("string"), []
+    for output, (condition, columns) in outputs.items():
+        mine = F.expr(condition)
+        name = F.when(mine, F.lit(output)).otherwise(name)
+        structs.append(F.when(mine, F.struct(*columns)).alias(output))
+    return df.select(name.alias(OUTPUT), *structs)

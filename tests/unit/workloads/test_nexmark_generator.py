@@ -102,9 +102,8 @@ def test_auctions_of_bids(usual: Any) -> None:
         (auction == hot) | ((auction >= np.maximum(last - 100, 0)) & (auction <= last + 10))
     )
     steady = last >= 200
-    # The hot one is also among the 111 cold ones, but for the last tenth of its time.
-    cold_share = 0.5 * np.mean(1 / 111)
-    assert has_share((auction == hot)[steady], 0.5 + cold_share)
+    # The hot one is also among the 111 cold ones.
+    assert has_share((auction == hot)[steady], 0.5 + 0.5 / 111)
     ahead = (auction > last)[steady]
     assert has_share(ahead, 0.5 * 10 / 111)
     assert np.max(auction - last) == 10

@@ -131,8 +131,8 @@ def test_q8_against_a_loop(made: list[tuple[int, int, int]], sizes: list[int]) -
         {"id": LONG, "name": TEXT, "starts": TIME},
         late="dateTime",
     )
-    persons = {}
-    rows = []
+    persons: dict[int, int] = {}
+    rows: list[dict[str, Any]] = []
     for at, key, price in made:
         start = (START_MS + at) // WINDOW_MS * WINDOW_MS
         if price == 1 and key in persons:

@@ -53,12 +53,10 @@ def test_a_stream_with_an_end() -> None:
     assert pace.end_of_batch(30, 9.0) == 30
 
 
-@pytest.mark.parametrize("rows", [0, 1, 100_000])
+@pytest.mark.parametrize("rows", [1, 32_768, 100_000])
 def test_slices_are_the_whole(rows: int) -> None:
     events = KeyCountEvents(KeyCountConfig(keys=10))
-    (places,) = cut(0, rows, 1) or [None]
-    batches = list(read_places(events, places)) if places else []
-    assert pa.Table.from_batches(batches, events.schema).num_rows == rows
-    if rows:
-        assert pa.Table.from_batches(batches) == pa.Table.from_batches([events.between(0, rows)])
-        assert len(batches) == -(-rows // 32_768)
+    (places,) = cut(0, rows, 1)
+    batches = list(read_places(events, places))
+    assert pa.Table.from_batches(batches) == pa.Table.from_batches([events.between(0, rows)])
+    assert len(batches) == -(-rows // 32_768)

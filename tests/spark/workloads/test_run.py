@@ -1,0 +1,89 @@
+"""`anabranch run` as users start it, interrupted while a rescale runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from anabranch.bench.workload_run import Moment, Rescale, RunSettings, WorkloadRun
+from anabranch.workloads.keycount import KeyCountConfig, KeyCountWorkload
+
+WAIT = 120
+
+
+def test_a_run_with_rescales(spark: SparkSession, tmp_path: Path) -> None:
+    """Two rescales, the second while the first may still run."""
+    settings = RunSettings(
+        2000, 4, workers=1, rescales=(Rescale(2, 1.0), Rescale(1, 2.5)), verify=True
+    )
+    workload = KeyCountWorkload(KeyCountConfig(keys=500, preload=True))
+    moments: list[Moment] = []
+    result = WorkloadRun(spark, tmp_path, workload, settings, moments.append).run()
+    assert [str(v) for v in result.verdicts] == ["counts: all 500 rows are right"]
+    assert result.rows >= 500 + 4 * 2000
+    assert not result.interrupted
+    assert len(result.changes) == 2
+    assert result.changes[1].report.outcome == "done"
+    assert {m.phase for m in moments} >= {"warming up", "load"}
+    assert any(m.latency for m in moments)
+    during = [latency for name, latency in result.phases() if name.startswith("during")]
+    assert all(latency.rows for latency in during)
+
+
+def test_stopping_early_keeps_what_was_done(spark: SparkSession, tmp_path: Path) -> None:
+    workload = KeyCountWorkload(KeyCountConfig(keys=500))
+    settings = RunSettings(2000, 600, verify=True)
+    seconds: list[float] = []
+    run = WorkloadRun(
+        spark,
+        tmp_path,
+        workload,
+        settings,
+        lambda moment: seconds.append(moment.seconds),
+        lambda: bool(seconds and seconds[-1] > 1.0),
+    )
+    result = run.run()
+    assert result.interrupted
+    assert result.is_right
+    assert result.verdicts
+    assert result.timeline is not None
+    assert result.timeline.end > 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_tells_what_was_done(tmp_path: Path) -> None:
+    words = ["run", "key-count", "--keys", "1000", "--rate", "1000", "--duration", "10m"]
+    words += ["--rescale", "3@2s", "--verify", "--json", str(tmp_path / "out.json")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = []
+        limit = time.monotonic() + WAIT
+        for line in process.stdout:
+            said.append(line)
+            assert time.monotonic() < limit, "".join(said)
+            if " s " in line and "w3" in line:
+                # As a terminal does: to the whole group.
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        rest, _ = process.communicate(timeout=WAIT)
+    finally:
+        process.kill()
+    assert process.returncode == 130, "".join(said) + rest
+    assert "Interrupted." in rest
+    assert "counts: all 1,000 rows are right" in rest
+    assert json.loads((tmp_path / "out.json").read_text())["interrupted"] is True
