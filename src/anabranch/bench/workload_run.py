@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,8 @@ class WorkloadRun:
         self._settings = settings
         self._show = show
         self._should_stop = should_stop
+        self._moves: list[tuple[float, MoveHandle]] = []
+        self._ended: dict[int, float] = {}
         self.result = RunResult(workload, settings)
 
     def run(self) -> RunResult:
@@ -230,13 +232,18 @@ class WorkloadRun:
         ) as service:
             make = maker(self._spark, service, self._workload)
             with LoadedQuery(make, self._folder, 0, write) as query:
+                load: OpenLoop | None = None
                 try:
                     self._warm_up(service, query)
-                    self._load(service, query)
+                    load = query.open(self._settings.rate)
+                    self._load(service, query, load)
+                    query.drain()
                 except _Stopped:
                     result.interrupted = True
-                query.drain()
-                result.rows, result.output_rows = query.next_row, sink.rows
+                    query.drain()
+                finally:
+                    self._record(query, load)
+                    result.output_rows = sink.rows
         if self._settings.verify:
             result.verdicts = verify(self._workload, result.rows, sink)
         return result
@@ -259,39 +266,40 @@ class WorkloadRun:
         rows = max(1000, int(self._settings.rate))
         query.burst(WARM_UP_BATCHES * rows, rows, on("warming up"))
 
-    def _load(self, service: StateService, query: LoadedQuery) -> None:
-        load = query.open(self._settings.rate)
+    def _load(self, service: StateService, query: LoadedQuery, load: OpenLoop) -> None:
         pending = sorted(self._settings.rescales, key=lambda r: r.at)
-        moves: list[tuple[float, MoveHandle]] = []
-        ended: dict[int, float] = {}
-        try:
-            while self._goes_on(load, moves):
-                now = time.time() - load.started
-                if pending and now >= pending[0].at:
-                    moves.append((now, self._rescale(service, pending.pop(0).workers)))
-                query.watch(POLL_SECONDS)
-                for _, move in moves:
-                    if move.number not in ended and move.wait(0):
-                        ended[move.number] = time.time() - load.started
-                self._tell(service, query, load, moves)
-                self._check()
-        finally:
-            query.drain()
-            self.result.timeline = query.timeline(load)
-            end = self.result.timeline.end
-            self.result.changes = [
-                Change(Window(start, ended.get(move.number, end)), move.report())
-                for start, move in moves
-            ]
+        while self._goes_on(load):
+            now = time.time() - load.started
+            if pending and now >= pending[0].at:
+                self._moves.append((now, self._rescale(service, pending.pop(0).workers)))
+            query.watch(POLL_SECONDS)
+            for _, move in self._moves:
+                if move.number not in self._ended and move.wait(0):
+                    self._ended[move.number] = time.time() - load.started
+            self._tell(service, query, load)
+            self._check()
 
-    def _goes_on(self, load: OpenLoop, moves: Sequence[tuple[float, MoveHandle]]) -> bool:
+    def _record(self, query: LoadedQuery, load: OpenLoop | None) -> None:
+        """What was seen so far."""
+        query.collect()
+        self.result.rows = query.next_row
+        if load is None:
+            return
+        self.result.timeline = query.timeline(load)
+        end = self.result.timeline.end
+        self.result.changes = [
+            Change(Window(start, self._ended.get(move.number, end)), move.report())
+            for start, move in self._moves
+        ]
+
+    def _goes_on(self, load: OpenLoop) -> bool:
         """For the duration, and until the last reconfiguration is done."""
         seconds = time.time() - load.started
         if seconds < self._settings.duration:
             return True
-        if all(move.is_done for _, move in moves):
+        if all(move.is_done for _, move in self._moves):
             return False
-        if seconds - moves[-1][0] > MOVE_SECONDS_MAX:
+        if seconds - self._moves[-1][0] > MOVE_SECONDS_MAX:
             raise AnabranchError(
                 f"The reconfiguration has not ended after {MOVE_SECONDS_MAX:.0f} seconds. Ask for "
                 "a lower --rate: the query may be overloaded."
@@ -304,17 +312,11 @@ class WorkloadRun:
             workers, strategy=settings.strategy, dry_run=False, **settings.options
         )
 
-    def _tell(
-        self,
-        service: StateService,
-        query: LoadedQuery,
-        load: OpenLoop,
-        moves: Sequence[tuple[float, MoveHandle]],
-    ) -> None:
+    def _tell(self, service: StateService, query: LoadedQuery, load: OpenLoop) -> None:
         last, latency = query.batches[-1], None
         if last.end_row > load.first_row:
             latency = last.committed - load.intended(max(last.first_row, load.first_row))
-        running = [move.progress for _, move in moves if not move.is_done]
+        running = [move.progress for _, move in self._moves if not move.is_done]
         seconds = time.time() - load.started
         groups, progress = groups_of(service), running[-1] if running else None
         self._show(Moment("load", seconds, last.end_row, latency, groups, progress))

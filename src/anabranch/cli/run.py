@@ -129,9 +129,9 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
         try:
             run.run()
         finally:
+            show_summary(run.result)
             if args.json:
                 args.json.write_text(json.dumps(run.result.to_json(), indent=1, default=str) + "\n")
-    show_summary(run.result)
     if not run.result.is_right:
         return EXIT_WRONG
     return EXIT_INTERRUPTED if run.result.interrupted else 0
@@ -238,7 +238,7 @@ def show_summary(result: RunResult) -> None:
     for change in result.changes:
         print(f"\n{change.report}")
     print()
-    if not result.settings.verify:
-        print("Not verified: ask for --verify.")
+    if not result.verdicts:
+        print("Not verified." if result.settings.verify else "Not verified: ask for --verify.")
     for verdict in result.verdicts:
         print(verdict, file=sys.stdout if verdict.is_right else sys.stderr)
