@@ -64,6 +64,8 @@ def test_flip_without_a_copy(tmp_path: Path, arrival: str) -> None:
         if arrival == "key":
             assert moves["due_pushed"] > 0
         imported = rig.order("w2", "import", MOVED, "w1", order="hot", by_bin=True)
+        assert imported[name] == moves[name], "the report has what transactions fetched"
+        assert imported["bytes"] >= moves["bytes"]
         if arrival in ("key", "bin"):
             assert imported["groups"] > 0
         assert not imported.get("left")

@@ -98,6 +98,17 @@ class Running:
             assert compared >= len(sink.rows) - 1
 
 
+MECHANISMS = {
+    "megaphone": "steps",
+    "rhino": "handovers",
+    "meces": "rounds",
+    "drrs": "subscales",
+    "lazy": "connected",
+    "live": "waves",
+}
+"""A counter in the report that only the strategy's own mechanism moves."""
+
+
 def test_every_strategy_on_one_query(spark: SparkSession, tmp_path: Path) -> None:
     """Out and in, one strategy after the other, while the same two queries run."""
     with StateService(spark, str(tmp_path / "state"), workers=2, key_groups=64) as service:
@@ -107,7 +118,9 @@ def test_every_strategy_on_one_query(spark: SparkSession, tmp_path: Path) -> Non
             for strategy in STRATEGIES:
                 move = service.rescale(3, strategy=strategy)
                 assert move.wait(WAIT)
-                assert move.report().outcome == "done"
+                report = move.report()
+                assert report.outcome == "done"
+                assert report.counters[MECHANISMS.get(strategy, "bytes")] > 0
                 assert len(service.status()["workers"]) == 3
                 running.batches(1)
                 assert service.rescale(2, strategy=strategy).wait(WAIT)

@@ -8,6 +8,10 @@ TIMES = ("load_ms", "wait_ms", "apply_ms", "write_ms")
 """Where a transaction's time went: fetching state, waiting for its turn, user code, changelog."""
 
 
+ROWS_FORWARDED = "rows_forwarded"
+"""Rows that came to a worker that no longer owned their key groups, and were passed on."""
+
+
 def add_stats(total: dict[str, int], more: Mapping[str, int]) -> None:
     """Transactions run side by side: counts add up, of times the longest counts."""
     for name, value in more.items():

@@ -198,19 +198,21 @@ class Arrivals:
         received: Received,
         counted: Counter[str],
     ) -> None:
-        counted.update(received.counted)
+        fetched = Counter(received.counted)
         # A replica may be in the middle of a catch-up that began before the grant.
         with slot.apply_lock if received.is_replica else nullcontext():
             self._arriving.put_in(slot, record, received)
         if request["need"] == "keys" and not received.is_replica:
             record.fetched.update(unpack_hashes(request["hashes"]).tolist())
-            counted["on_demand_keys"] += request["asked"]
-            counted["due_pushed"] += len(received.due)
+            fetched["on_demand_keys"] += request["asked"]
+            fetched["due_pushed"] += len(received.due)
         elif request["need"] == "bins" and not received.is_replica:
-            counted["on_demand_bins"] += len(received.bins)
-            counted["due_pushed"] += len(received.bins) - len(request["bins"])
+            fetched["on_demand_bins"] += len(received.bins)
+            fetched["due_pushed"] += len(received.bins) - len(request["bins"])
         else:
-            counted["on_demand_groups"] += 1
+            fetched["on_demand_groups"] += 1
+        self._arriving.note_on_demand(record.group, fetched)
+        counted.update(fetched)
         self._arriving.adopt(slot, record)
         if not record.missing:
             record.is_done = True

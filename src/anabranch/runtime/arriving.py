@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -79,6 +80,8 @@ class ArrivingGroups:
         self.replicas: dict[Place, Replica] = {}
         """Guarded by `core.changed`, as is the table."""
         self._arriving: dict[Place, Arriving] = {}
+        self._on_demand: dict[int, Counter[str]] = {}
+        """What transactions have fetched of each key group since it is owned here."""
         self._sessions = itertools.count(1)
         self.progress = threading.Condition()
         """Told whenever something has come, or is given up."""
@@ -89,6 +92,8 @@ class ArrivingGroups:
     def granted(self, groups: Iterable[int], version: int, source: str | None) -> None:
         """New owner: note what must be asked of the source. Call it with `core.changed` taken."""
         owners = self.core.machine.owners
+        for group in groups:
+            self._on_demand.pop(group, None)
         for operator in self.core.slots:
             for group in groups:
                 place = operator, group
@@ -175,6 +180,17 @@ class ArrivingGroups:
         """A transaction needs it now, or no longer."""
         with self.progress:
             record.waiting += more
+
+    def note_on_demand(self, group: int, counted: Counter[str]) -> None:
+        """A transaction has fetched something itself."""
+        with self.progress:
+            self._on_demand.setdefault(group, Counter()).update(counted)
+
+    def take_on_demand(self, groups: Iterable[int]) -> Counter[str]:
+        """What transactions have fetched, for the report of the move."""
+        with self.progress:
+            found = [self._on_demand.pop(group, Counter()) for group in groups]
+        return sum(found, Counter())
 
     def tell(self) -> None:
         """Something has come or was given up."""

@@ -58,13 +58,14 @@ class Forwarding:
         with self._peers.using(effect.target) as peer:
             exchange = peer.exchange({**header, "groups": list(effect.groups)})
             try:
-                schema = pa.schema([])
+                schema, sent = pa.schema([]), 0
                 for batch in self._rows(run, effect.groups):
                     schema = batch.schema
                     exchange.write(batch)
-                    self._core.count({"forwarded_rows": batch.num_rows})
+                    sent += batch.num_rows
                 exchange.done_writing(schema)
-                return _answer(exchange, effect.groups)
+                self._core.count({"rows_forwarded": sent})
+                return _answer(exchange, effect.groups, sent)
             finally:
                 exchange.close()
 
@@ -76,7 +77,7 @@ class Forwarding:
                 yield from (b for b in rows.to_batches(SLICE_ROWS) if b.num_rows)
 
 
-def _answer(exchange: Exchange, groups: tuple[int, ...]) -> Forwarded:
+def _answer(exchange: Exchange, groups: tuple[int, ...], sent: int) -> Forwarded:
     report: Message | None = None
     rows = Spool()
     while (chunk := exchange.read()) is not None:
@@ -87,4 +88,4 @@ def _answer(exchange: Exchange, groups: tuple[int, ...]) -> Forwarded:
     answered = {g for tx in report["transactions"] for g in tx["groups"]} if report else set()
     if report is None or not answered.issuperset(groups):
         raise ServiceUnavailable("A worker's answer for rows that were passed on is incomplete.")
-    return Forwarded(groups, report["transactions"], rows)
+    return Forwarded(groups, sent, report["transactions"], rows)

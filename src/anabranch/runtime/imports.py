@@ -66,7 +66,7 @@ class Imports:
             self._arriving.tell()
         counted["left"] += sum(not (r.is_done or r.is_dead) for r in records)
         self._core.count(counted)
-        return counted
+        return counted + self._arriving.take_on_demand(groups)  # counted already when it came
 
     # -- order --
 

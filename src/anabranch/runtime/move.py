@@ -10,6 +10,7 @@ from typing import Any
 
 from anabranch.errors import ReconfigurationFailed
 from anabranch.model.ids import WorkerId
+from anabranch.model.stats import ROWS_FORWARDED
 
 CANCELLED = "It was cancelled."
 
@@ -29,16 +30,25 @@ class MoveReport:
     bytes: int
     counters: Mapping[str, int]
     batches: tuple[Mapping[str, Any], ...]
-    """Batches that ran meanwhile: operator, epoch, seconds, and TIMES in milliseconds."""
+    """Batches that ran meanwhile: operator, epoch, seconds, TIMES, rows forwarded."""
 
     @property
     def pause_seconds(self) -> float:
         """The longest that a batch waited for state that was on its way."""
         return max((batch["load_ms"] / 1000 for batch in self.batches), default=0.0)
 
+    @property
+    def rows_forwarded(self) -> int:
+        """Rows in flight that reached an old owner and were passed on to the new one."""
+        return sum(batch[ROWS_FORWARDED] for batch in self.batches)
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "pause_seconds": self.pause_seconds}
+        return {
+            **asdict(self),
+            "pause_seconds": self.pause_seconds,
+            "rows_forwarded": self.rows_forwarded,
+        }
 
     def __str__(self) -> str:
         lines = [
@@ -50,6 +60,8 @@ class MoveReport:
             f"  longest pause     {self.pause_seconds * 1000:.0f} ms "
             f"(a batch that waited for state; {len(self.batches)} batches ran meanwhile)",
         ]
+        if self.rows_forwarded:
+            lines.append(f"  rows forwarded    {self.rows_forwarded:,}")
         hidden = ("bytes", "flips", "groups", "left", "behind")  # said above, or means to an end
         shown = {n: v for n, v in sorted(self.counters.items()) if v and n not in hidden}
         lines += [f"  {name:<17} {value:,}" for name, value in shown.items()]

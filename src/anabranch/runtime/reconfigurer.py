@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.migration.strategies import STANDBY
 from anabranch.model.ids import WorkerId
-from anabranch.model.stats import TIMES
+from anabranch.model.stats import ROWS_FORWARDED, TIMES
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
@@ -293,7 +293,7 @@ class Reconfigurer:
                 "operator": operator.name,
                 "epoch": timing.epoch,
                 "seconds": timing.seconds,
-                **{what: timing.stats.get(what, 0) for what in TIMES},
+                **{what: timing.stats.get(what, 0) for what in (*TIMES, ROWS_FORWARDED)},
             }
             for operator in operators
             for timing in list(operator.timings)

@@ -49,6 +49,8 @@ class Forwarded:
     """What the new owner of some key groups answered for the rows that were passed on to it."""
 
     groups: tuple[int, ...]
+    sent: int
+    """Rows that were passed on."""
     reports: list[Message]
     rows: Spool
 

@@ -19,6 +19,7 @@ from anabranch.durability.changelog import decode_changelog, encode_changelog
 from anabranch.durability.names import changelog_path
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.model.stats import ROWS_FORWARDED
 from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
 from anabranch.runtime.arrivals import Arrivals
@@ -359,7 +360,9 @@ class Worker:
                 parts.setdefault(id(output), (output, []))[1].append(group)
         reports = [output.report(self._config.worker, groups) for output, groups in parts.values()]
         for answer in run.forwarded:
-            reports += answer.reports
+            first, *others = answer.reports
+            stats = {**first["stats"], ROWS_FORWARDED: answer.sent}
+            reports += [{**first, "stats": stats}, *others]
         answered = tuple((output, tuple(groups)) for output, groups in parts.values())
         report = {"transactions": reports}
         return Answer(slot.output_schema, report, answered, tuple(run.forwarded))
