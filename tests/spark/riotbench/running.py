@@ -86,7 +86,7 @@ def check(
     collected = Collected(list(workload.outputs))
     meeting = Meeting(collected)
     pace = Lots(rows // batches, rows, folder / "gate")
-    with StateService(spark, str(folder / "state"), workers=2, key_groups=64) as service:
+    with StateService(spark, str(folder / "state"), workers=2, key_groups=16) as service:
         results = one_query(workload.build(service, event_stream(spark, workload.events, pace)))
         query = (
             results.writeStream.foreachBatch(meeting.write)

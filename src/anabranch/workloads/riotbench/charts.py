@@ -90,26 +90,28 @@ class ChartFolder:
         os.makedirs(self.path, exist_ok=True)
         with self._locked() as index:
             done = set(index.read_text(encoding="utf-8").split()) if index.exists() else set()
-            for name, text in charts.items():
-                if f"{name}.svg" not in done:
-                    Path(self.path, f"{name}.svg").write_text(text, encoding="utf-8")
-            waiting = self.waiting
-            while len(waiting) >= self.size:
-                some, waiting = waiting[: self.size], waiting[self.size :]
-                self._archive(len(done) // self.size, some)
-                done.update(chart.name for chart in some)
-                # The index decides. Killed before it, the same archive is written again.
+            found = {file.name: file.read_text(encoding="utf-8") for file in self.waiting}
+            found |= {f"{name}.svg": text for name, text in charts.items()}
+            names = [name for name in found if name not in done]
+            while len(names) >= self.size:
+                some, names = names[: self.size], names[self.size :]
+                self._archive(len(done) // self.size, {name: found[name] for name in some})
+                done.update(some)
+                # The index decides. Killed before it, this archive is written again.
                 with index.open("a", encoding="utf-8") as lines:
-                    lines.writelines(f"{chart.name}\n" for chart in some)
-                for chart in some:
-                    chart.unlink()
+                    lines.writelines(f"{name}\n" for name in some)
+            for name in names:
+                Path(self.path, name).write_text(found[name], encoding="utf-8")
+            for file in self.waiting:
+                if file.name not in names:
+                    file.unlink()
 
-    def _archive(self, number: int, charts: Sequence[Path]) -> None:
+    def _archive(self, number: int, charts: Mapping[str, str]) -> None:
         target = Path(self.path, f"charts-{number:05d}.zip")
         scratch = target.with_suffix(".new")
         with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as archive:
-            for chart in charts:
-                archive.write(chart, chart.name)
+            for name, text in charts.items():
+                archive.writestr(name, text)
         scratch.replace(target)
 
     @contextmanager

@@ -40,7 +40,7 @@ class Etl(Workload):
         self, stream: Messages, broker: Address | None = None, table: str | None = None
     ) -> None:
         self.name = f"riotbench etl {stream.dataset.name}"
-        self.description = "Clean, complete and annotate sensor messages."
+        self.description = "Clean, complete and annotate sensor messages"
         self.events = stream
         self.outputs: Mapping[str, Output] = {"published": Output()}
         self._stream = stream

@@ -43,7 +43,7 @@ class Prediction(Workload):
         block: int = 1000,
     ) -> None:
         self.name = f"riotbench pred {stream.dataset.name}"
-        self.description = "Classify and predict sensor values; models change while it runs."
+        self.description = "Classify and predict sensor values; models change while it runs"
         self.events = stream
         self.outputs: Mapping[str, Output] = {"errors": Output(tolerance=TOLERANCE)}
         self._stream = stream

@@ -35,7 +35,7 @@ class Stats(Workload):
 
     def __init__(self, stream: Messages, charts: str | None = None) -> None:
         self.name = f"riotbench stats {stream.dataset.name}"
-        self.description = "Averages, trends and distinct senders of sensor values."
+        self.description = "Averages, trends and distinct senders of sensor values"
         self.events = stream
         self.outputs: Mapping[str, Output] = {"points": Output(tolerance=TOLERANCE)}
         self._stream = stream

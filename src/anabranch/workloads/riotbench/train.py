@@ -39,7 +39,7 @@ class Training(Workload):
         range_seconds: float | None = None,
     ) -> None:
         self.name = f"riotbench train {stream.dataset.name}"
-        self.description = "Train a decision tree and a linear regression on ranges of rows."
+        self.description = "Train a decision tree and a linear regression on ranges of rows"
         self.events = stream
         self.outputs: Mapping[str, Output] = {"models": Output(tolerance=TOLERANCE)}
         self._stream = stream
