@@ -120,17 +120,30 @@ def test_ties_are_all_told() -> None:
     assert sorted((r["auction"], r["bids"]) for r in found) == [(1, 1), (1, 5), (2, 5)]
 
 
-@settings(max_examples=40)
-@given(bids(), SIZES)
-def test_q8_against_a_loop(made: list[tuple[int, int, int]], sizes: list[int]) -> None:
-    """Times and keys of bids, taken as persons (price 1) and auctions (others)."""
-    operator = Operator(
+def new_sellers() -> Operator:
+    return Operator(
         NewSellers(),
         ["id", "starts", "ends"],
         {"id": LONG, "starts": TIME, "ends": TIME, "name": TEXT, "dateTime": TIME},
         {"id": LONG, "name": TEXT, "starts": TIME},
         late="dateTime",
     )
+
+
+def test_q8_tells_a_person_once() -> None:
+    operator = new_sellers()
+    window = {"id": 1, "starts": START_MS * 1000, "ends": (START_MS + WINDOW_MS) * 1000}
+    auction = window | {"name": None, "dateTime": (START_MS + 5) * 1000}
+    person = window | {"name": "Kate Smith", "dateTime": (START_MS + 9) * 1000}
+    told = [len(operator.run(rows)) for rows in ([auction], [auction], [person], [auction])]
+    assert told == [0, 0, 1, 0]
+
+
+@settings(max_examples=40)
+@given(bids(), SIZES)
+def test_q8_against_a_loop(made: list[tuple[int, int, int]], sizes: list[int]) -> None:
+    """Times and keys of bids, taken as persons (price 1) and auctions (others)."""
+    operator = new_sellers()
     persons: dict[int, int] = {}
     rows: list[dict[str, Any]] = []
     for at, key, price in made:
