@@ -24,7 +24,7 @@ Points = Sequence[tuple[int, float]]
 def draw(title: str, lines: Mapping[str, Points]) -> str:
     """A multi-line chart; x is the time since the first point.
 
-    By hand: Matplotlib takes half a second of CPU for ten of them, and there are hundreds.
+    By hand: a batch may have hundreds of them, and a few lines of SVG need no plotting library.
     """
     points = [point for line in lines.values() for point in line]
     start, end = min(p[0] for p in points), max(p[0] for p in points)

@@ -11,7 +11,7 @@ from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Upda
 from anabranch.workloads.riotbench.ordered import rounds
 
 BITS = 10
-"""1024 registers: a relative standard error of about 2.6 % (1.04 / sqrt(1024) = 3.3 % at most)."""
+"""1024 registers; the error to expect of HyperLogLog is 1.04 / sqrt(1024), about 3.3 %."""
 
 
 def new_sketch() -> Any:
