@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
 START_BYTES_PER_SECOND = 48 << 20
-LEAST_BYTES_PER_SECOND = 4 << 20
+LEAST_BYTES_PER_SECOND = 24 << 20
+"""Hardly to be noticed; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
-SLACK = 1.15
+SLACK = 1.25
 """Batches may take this much longer than before the move, unless the user says otherwise."""
+LATELY = 3
+"""Batches whose median counts: single ones are slow now and then without any move."""
+FAR = 2
+"""A batch that takes so many times what it should is a reason by itself."""
 
 
 class Pacer:
@@ -30,16 +36,20 @@ class Pacer:
             self.target = SLACK * median(before)
         self.rate = min(START_BYTES_PER_SECOND, self.limit)
         self.slowdowns = 0
+        self._lately: deque[float] = deque(maxlen=LATELY)
 
     def batch_took(self, seconds: float) -> int:
         """The new rate after a batch."""
         if self.target is None:
             self.target = SLACK * seconds
-        if seconds > self.target:
+        self._lately.append(seconds)
+        is_known = len(self._lately) == LATELY
+        if seconds > FAR * self.target or (is_known and median(self._lately) > self.target):
             self.rate = max(self.least, self.rate // 2)
             self.slowdowns += 1
-        else:
-            self.rate = self.rate * 3 // 2
+            self._lately.clear()  # see first what this does
+        elif is_known:
+            self.rate = self.rate * 5 // 4
         self.rate = min(self.rate, self.limit)
         return self.rate
 
