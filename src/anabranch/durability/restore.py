@@ -32,11 +32,11 @@ class Restored(Generic[State]):
     state: State
     snapshot_epoch: int = -1
     replayed: int = 0
-    """Rows of changelogs."""
+    """Bytes of changelogs."""
 
     @property
     def wear(self) -> list[int]:
-        """Epoch of the snapshot, rows since."""
+        """Epoch of the snapshot, bytes of changelogs since."""
         return [self.snapshot_epoch, self.replayed]
 
 
@@ -68,7 +68,7 @@ def load_groups(
     for grouped in store.map_ahead(read_changelog, changelogs):
         for group, sections in grouped.items():
             restored[group].state.replay(sections)
-            restored[group].replayed += sum(entries.num_rows for entries in sections.values())
+            restored[group].replayed += sum(entries.nbytes for entries in sections.values())
     return restored
 
 

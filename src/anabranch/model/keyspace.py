@@ -22,6 +22,11 @@ OP = "__op"
 UPSERT = 0
 DELETE = 1
 
+KEPT = "__kept"
+"""Changelog column, last and only if needed: bit i says that state column i is null here, but is to
+
+stay what it was in the entry before. Values that are large and seldom change are logged once."""
+
 Int64s = npt.NDArray[np.int64]
 
 

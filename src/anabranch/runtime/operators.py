@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -38,7 +39,7 @@ class OperatorSlot:
     states: dict[int, GroupState] = field(default_factory=dict)
     outputs: dict[int, TransactionOutput] = field(default_factory=dict)
     wear: dict[int, Wear] = field(default_factory=dict)
-    rows_changed: int = 0
+    bytes_changed: int = 0
     """Since snapshots were last thought of."""
     rows_lately: dict[int, float] = field(default_factory=dict)
     """Rows of each key group lately: the last batches count most."""
@@ -89,7 +90,7 @@ class OperatorSlot:
     def wear_of(self, group: int) -> list[int]:
         """For the worker that gets the key group."""
         wear = self.wear.get(group, Wear(-1))
-        return [wear.snapshot_epoch, wear.rows]
+        return [wear.snapshot_epoch, wear.bytes]
 
     def note_heat(self, hashes: Int64s) -> None:
         """A sample of a transaction's rows."""
@@ -98,19 +99,20 @@ class OperatorSlot:
         self.heat = self.heat * DECAY + np.bincount(at, minlength=len(self.heat))
 
     def note_changes(self, groups: tuple[int, ...], changes: Sections) -> None:
-        """Count changed rows for the snapshot policy."""
-        counts = np.zeros(self.keyspace.groups, dtype=np.int64)
+        """Count changed bytes for the snapshot policy, by the rows of each key group."""
+        changed = np.zeros(self.keyspace.groups)
         for entries in changes.values():
-            hashes = entries.column(HASH).to_numpy()
-            counts += np.bincount(self.keyspace.group_of(hashes), minlength=self.keyspace.groups)
-        self.rows_changed += int(counts.sum())
+            of_row = self.keyspace.group_of(entries.column(HASH).to_numpy())
+            rows = np.bincount(of_row, minlength=self.keyspace.groups)
+            changed += rows * (entries.nbytes / max(1, entries.num_rows))
+        self.bytes_changed += round(changed.sum())
         for group in groups:
-            self.wear[group].rows += int(counts[group])
+            self.wear[group].bytes += math.ceil(changed[group])
 
     def has_changed(self, group: int) -> bool:
         """Whether a key group has changed since its last snapshot."""
         wear = self.wear.get(group)
-        return wear is not None and wear.rows > 0 and group in self.states
+        return wear is not None and wear.bytes > 0 and group in self.states
 
     def note_load(self, groups: tuple[int, ...], rows: tuple[int, ...]) -> None:
         """Count rows for rebalancing."""
@@ -120,8 +122,8 @@ class OperatorSlot:
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""
         wear = dict(self.wear)
-        sizes = {g: state.num_rows for g in wear if (state := self.states.get(g)) is not None}
-        changed, self.rows_changed = self.rows_changed, 0
+        sizes = {g: state.num_bytes for g in wear if (state := self.states.get(g)) is not None}
+        changed, self.bytes_changed = self.bytes_changed, 0
         return due(wear, sizes, epoch, changed)
 
     def drop_groups(self, groups: Iterable[int]) -> None:

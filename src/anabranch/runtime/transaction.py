@@ -158,7 +158,11 @@ class RunningTransaction:
 
     def changes(self) -> Sections:
         """Everything logged."""
-        return {name: pa.concat_tables(tables) for name, tables in self._log.items()}
+        # Some have a column more: KEPT.
+        return {
+            name: pa.concat_tables(tables, promote_options="default")
+            for name, tables in self._log.items()
+        }
 
     def reset(self) -> None:
         """Forget effects of an application that failed."""

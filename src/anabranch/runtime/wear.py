@@ -6,22 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 GROWTH = 1.0
-"""A key group is due when its changelog has this many times as many rows as its state,
+"""A key group is due when its changelog has this many times as many bytes as its state, so that
 
-so that snapshots write about as much as changelogs do and a restart reads twice the state at most.
-"""
+snapshots write about as much as changelogs do and a restart reads about twice the state at most."""
 
-LATE_EPOCHS = 128
+LATE_EPOCHS = 256
 """... or, if it has changed at all, after this many epochs: manifests list a changelog for each."""
 
-ROWS_MIN = 1000
+BYTES_MIN = 64 << 10
 """Nothing smaller is worth a snapshot of its own before it is late."""
 
 CATCH_UP = 1.5
-"""After each epoch so many times the rows are saved that are needed to keep up in the long run.
+"""After each epoch so many times the bytes are saved that are needed to keep up in the long run.
 
-All key groups may become due at once, and none of the batches is to pay for all of them.
-"""
+All key groups may become due at once, and none of the batches is to pay for all of them."""
 
 
 @dataclass(slots=True)
@@ -29,15 +27,15 @@ class Wear:
     """How much changelog a key group has gathered since its last snapshot."""
 
     snapshot_epoch: int
-    rows: int = 0
+    bytes: int = 0
 
 
 def due(wear: Mapping[int, Wear], sizes: Mapping[int, int], epoch: int, changed: int) -> list[int]:
-    """Key groups to save after an epoch with so many changed rows, the most worn first.
+    """Key groups to save after an epoch with so many bytes of changes, the most worn first.
 
-    `sizes` has the rows of each key group that is here.
+    `sizes` has the bytes of each key group that is here.
     """
-    worn = {group: _wear(wear[group], rows, epoch) for group, rows in sizes.items()}
+    worn = {group: _wear(wear[group], size, epoch) for group, size in sizes.items()}
     budget = CATCH_UP * max(changed / GROWTH, sum(sizes.values()) / LATE_EPOCHS, 1)
     chosen = []
     for group in sorted(worn, key=lambda g: -worn[g]):
@@ -48,9 +46,9 @@ def due(wear: Mapping[int, Wear], sizes: Mapping[int, int], epoch: int, changed:
     return chosen
 
 
-def _wear(wear: Wear, rows: int, epoch: int) -> float:
+def _wear(wear: Wear, size: int, epoch: int) -> float:
     """From 1 on, a snapshot is due."""
-    if not wear.rows:
+    if not wear.bytes:
         return 0.0
-    grown = wear.rows / max(ROWS_MIN, GROWTH * rows)
+    grown = wear.bytes / max(BYTES_MIN, GROWTH * size)
     return max(grown, (epoch - wear.snapshot_epoch) / LATE_EPOCHS)

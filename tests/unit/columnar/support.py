@@ -86,7 +86,8 @@ class MemoryWorker:
         """The changelog of each key group."""
         found: dict[int, Sections] = {}
         for section in {name for name, _ in tx.logged}:
-            log = pa.concat_tables([entries for name, entries in tx.logged if name == section])
+            parts = [entries for name, entries in tx.logged if name == section]
+            log = pa.concat_tables(parts, promote_options="default")
             groups = self.keyspace.group_of(log.column(HASH).to_numpy())
             for group in np.unique(groups):
                 part = log.filter(pa.array(groups == group))

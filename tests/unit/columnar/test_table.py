@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.model.keyspace import DELETE, HASH, OP, UPSERT, KeySpace
+from anabranch.errors import CorruptState
+from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, UPSERT, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
 from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count
@@ -215,6 +216,44 @@ def test_values_that_do_not_change_are_not_written_again() -> None:
     for table in worker.tables.values():
         table.undo()
     assert worker.dump() == state
+
+
+def test_what_has_not_changed_is_not_logged_and_comes_back() -> None:
+    rng = np.random.default_rng(3)
+    values, texts = list(range(50)), ["", "a" * 1000, "b" * 1000, None]
+    worker = make(pa.int64())
+    for _ in range(12):
+        codes = rng.integers(0, 50, 40)
+        rows = rows_of(codes, pa.int64(), values, None, "")
+        chosen = pa.array([texts[rng.integers(0, 4) if c % 3 else c % 2] for c in codes])
+        worker.run(rows.set_column(2, "v", chosen))
+    logs = [
+        table for log in worker.logs for sections in log.values() for table in sections.values()
+    ]
+    assert any(KEPT in log.column_names for log in logs)
+    again = make(pa.int64())
+    for log in worker.logs:
+        for group, sections in log.items():
+            again.tables[group].begin()
+            again.tables[group].replay(sections)
+    assert again.dump() == worker.dump()
+    # The same in one go, as several entries of a key in one changelog.
+    at_once = make(pa.int64())
+    for group, table in at_once.tables.items():
+        parts = [log[group]["state"] for log in worker.logs if group in log]
+        if parts:
+            table.replay({"state": pa.concat_tables(parts, promote_options="default")})
+    assert at_once.dump() == worker.dump()
+
+
+def test_a_changelog_that_keeps_what_is_not_there_is_refused() -> None:
+    worker = make(pa.int64())
+    rows = rows_of(np.arange(1, 8), pa.int64(), list(range(9)), None, "same")
+    worker.run(rows)
+    worker.run(rows)
+    group, sections = next(iter(worker.logs[1].items()))
+    with pytest.raises(CorruptState, match="earlier epoch"):
+        make(pa.int64()).tables[group].replay(sections)
 
 
 def test_last_entry_of_a_changelog_counts() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from anabranch.runtime.wear import GROWTH, LATE_EPOCHS, ROWS_MIN, Wear, due
+from anabranch.runtime.wear import BYTES_MIN, GROWTH, LATE_EPOCHS, Wear, due
 
-ROWS = 10 * ROWS_MIN
+BYTES = 10 * BYTES_MIN
 GROUPS = 64
-SIZES = dict.fromkeys(range(GROUPS), ROWS)
+SIZES = dict.fromkeys(range(GROUPS), BYTES)
 
 
-def worn(rows: int, epoch: int = 0) -> dict[int, Wear]:
-    return {group: Wear(epoch, rows) for group in SIZES}
+def worn(size: int, epoch: int = 0) -> dict[int, Wear]:
+    return {group: Wear(epoch, size) for group in SIZES}
 
 
 def test_what_has_not_changed_is_never_saved() -> None:
@@ -23,38 +23,38 @@ def test_few_changes_are_saved_late() -> None:
 
 
 def test_many_changes_are_saved_early() -> None:
-    many = int(GROWTH * ROWS)
-    assert due(worn(many - 1), SIZES, 1, ROWS) == []
-    assert due(worn(many), SIZES, 1, ROWS)
+    many = int(GROWTH * BYTES)
+    assert due(worn(many - 1), SIZES, 1, BYTES) == []
+    assert due(worn(many), SIZES, 1, BYTES)
 
 
 def test_small_groups_wait_until_a_file_is_worth_it() -> None:
     sizes = dict.fromkeys(range(GROUPS), 10)
-    assert due(worn(500), sizes, 1, 500) == []
-    assert due(worn(ROWS_MIN), sizes, 1, 500)
+    assert due(worn(BYTES_MIN - 1), sizes, 1, 500) == []
+    assert due(worn(BYTES_MIN), sizes, 1, 500)
 
 
 def test_the_most_worn_come_first() -> None:
-    wear = worn(ROWS)
-    wear[7].rows = 5 * ROWS
+    wear = worn(BYTES)
+    wear[7].bytes = 5 * BYTES
     assert due(wear, SIZES, 1, 1)[0] == 7
 
 
 def test_no_epoch_pays_for_all_yet_all_are_saved_in_time() -> None:
     """Uniform load: everything becomes due at once."""
-    changed = GROUPS * ROWS // 40
+    changed = GROUPS * BYTES // 40
     wear = worn(0)
     saved_at: dict[int, list[int]] = {group: [] for group in SIZES}
     most = 0
-    for epoch in range(1, 400):
+    for epoch in range(1, 600):
         for group in SIZES:
-            wear[group].rows += changed // GROUPS
+            wear[group].bytes += changed // GROUPS
         chosen = due(wear, SIZES, epoch, changed)
         most = max(most, len(chosen))
         for group in chosen:
             wear[group] = Wear(epoch)
             saved_at[group].append(epoch)
-    assert 0 < most * ROWS <= 3 * changed
-    longest = max(wear[group].rows for group in SIZES)
-    assert longest <= 2 * GROWTH * ROWS
+    assert 0 < most * BYTES <= 3 * changed
+    longest = max(wear[group].bytes for group in SIZES)
+    assert longest <= 2 * GROWTH * BYTES
     assert min(map(len, saved_at.values())) >= 5

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from anabranch.model.keyspace import DELETE, GROUP, HASH, UPSERT, Int64s, KeySpace
+from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
 from anabranch.processor.columnar.returned import Returned
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
@@ -241,7 +241,7 @@ class ColumnarEngine:
             entries.drop(gone)
             stats.rows_removed += len(gone)
             keys = [key.take(gone) for key in entries.keys]
-            tx.log(SECTION, self._layout.log_table(entries.hashes[gone], DELETE, keys, ()))
+            tx.log(SECTION, self._layout.log_deletions(entries.hashes[gone], keys))
         if update.output is not None:
             columns = returned.columns("output", update.output, self._definition.output_schema)
             num_rows = update.output.num_rows
@@ -266,8 +266,8 @@ class ColumnarEngine:
             hashes, keys = hashes[at], [key.take(at) for key in keys]
             columns = [column.take(at) for column in columns]
         returned.no_nulls(columns, self._layout.state)
-        entries.write(at, columns)
-        tx.log(SECTION, self._layout.log_table(hashes, UPSERT, keys, columns))
+        unchanged = entries.write(at, columns)
+        tx.log(SECTION, self._layout.log_upserts(hashes, keys, columns, unchanged))
         return len(hashes)
 
     def _emit(self, tx: Transaction, of_row: npt.NDArray[np.int32], columns: Sequence[Any]) -> None:

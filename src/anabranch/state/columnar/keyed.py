@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.model.keyspace import DELETE, HASH, OP, Int64s
+from anabranch.errors import CorruptState
+from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, Int64s
 from anabranch.state.columnar.compare import equal, is_text_or_bytes
-from anabranch.state.columnar.grouping import Places, group_rows
+from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.index import Slots
-from anabranch.state.columnar.layout import Layout, Part, columns_of, fixed
-from anabranch.state.columnar.values import to_arrow, to_numpy
+from anabranch.state.columnar.layout import Layout, Part, Unchanged, columns_of, fixed
+from anabranch.state.columnar.values import flat, to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from anabranch.state.columnar.table import GroupTable
@@ -121,8 +123,11 @@ class KeyedEntries:
         self._state = found
         return found
 
-    def write(self, at: Places | None, state: Sequence[Any]) -> None:
-        """Store the state (one row for each key in `at`; None: all keys), adding new keys."""
+    def write(self, at: Places | None, state: Sequence[Any]) -> Unchanged:
+        """Store the state (one row for each key in `at`; None: all keys), adding new keys.
+
+        Returns which values are what they were, as far as that is known.
+        """
         layout = self.layout
         if at is None:
             at, keys = np.arange(len(self.hashes)), self.keys
@@ -139,6 +144,7 @@ class KeyedEntries:
             old = self._old
         else:
             old = self._old.take(np.searchsorted(self._known, at[old_at]))
+        kept: Unchanged = {}
         if layout.arena_parts:
             kept = self._unchanged(at, state)
             self._fill_arenas(records, [*keys, *state], bounds, (old_at, new_at, old), kept)
@@ -146,6 +152,7 @@ class KeyedEntries:
         self._store(at, raw, slots, bounds, (old_at, new_at, old))
         if layout.expiry_part is not None:
             self._lower_floors(records, bounds)
+        return kept
 
     def drop(self, at: Places) -> int:
         """Remove the entries of some keys; how many there were."""
@@ -219,7 +226,7 @@ class KeyedEntries:
         columns: Sequence[Any],
         bounds: Places,
         split: tuple[Places, Places, Raw],
-        unchanged: Mapping[str, npt.NDArray[np.bool_]],
+        unchanged: Unchanged,
     ) -> None:
         """Append what is new; a known key and a value that has not changed keep their places."""
         layout, (old_at, new_at, old) = self.layout, split
@@ -299,10 +306,18 @@ def arena_rows(array: Any, first: int) -> npt.NDArray[np.int32]:
 def replay(table: GroupTable, log: pa.Table) -> None:
     """Apply changelog entries to one key group; of several entries with one key the last counts."""
     layout = table.layout
+    bits = None
+    if KEPT in log.column_names:
+        bits = flat(log.column(KEPT)).fill_null(0).to_numpy()
     hashes, ops = columns_of(log, pa.schema([pa.field(HASH, pa.int64()), pa.field(OP, pa.uint8())]))
     keys, state = columns_of(log, layout.keys), columns_of(log, layout.state)
     segments, key_hashes = group_rows(hashes.to_numpy(), keys, None)
     last = np.maximum.reduceat(segments.order, segments.starts)
+    if bits is not None and len(last) < len(log):
+        # What an entry keeps may have been changed by the one before.
+        for round_ in _rounds(segments):
+            replay(table, log.take(round_))
+        return
     bounds = np.array([0, len(last)])
     keys = [key.take(last) for key in keys]
     entries = KeyedEntries.find(layout, [table], bounds, key_hashes, keys)
@@ -310,4 +325,31 @@ def replay(table: GroupTable, log: pa.Table) -> None:
     entries.drop(np.flatnonzero(gone))
     kept = np.flatnonzero(~gone)
     if len(kept):
-        entries.write(kept, [column.take(last[kept]) for column in state])
+        columns = [column.take(last[kept]) for column in state]
+        if bits is not None:
+            columns = _completed(entries, kept, columns, bits[last[kept]])
+        entries.write(kept, columns)
+
+
+def _rounds(segments: Segments) -> list[Places]:
+    """First entries of all keys, second entries, and so on."""
+    segments = segments.stable()
+    nth = np.arange(segments.num_rows) - np.repeat(segments.starts, segments.counts)
+    return [np.sort(segments.order[nth == n]) for n in range(int(segments.counts.max()))]
+
+
+def _completed(
+    entries: KeyedEntries, at: Places, columns: list[Any], bits: npt.NDArray[np.uint64]
+) -> list[Any]:
+    """With the values that the changelog left out because they had not changed."""
+    if (bits.astype(bool) & entries.is_new[at]).any():
+        raise CorruptState(
+            "A changelog refers to state that is not there: files of an earlier epoch were lost or "
+            "changed. Restore the state location from a backup."
+        )
+    before = entries.state()
+    for i, column in enumerate(columns):
+        mask = (bits >> np.uint64(i)) & np.uint64(1) == 1
+        if mask.any():
+            columns[i] = pc.if_else(mask, before[i].take(at), column)
+    return columns

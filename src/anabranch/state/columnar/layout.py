@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.model.keyspace import DELETE, HASH, OP, UPSERT, Int64s
+from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, UPSERT, Int64s
 from anabranch.state.columnar.values import Bools, Values, flat, storage_dtype, to_arrow, to_numpy
 
 SECTION = "state"
 """The only section: one row an entry."""
 
 Records = npt.NDArray[np.void]
+
+Unchanged = Mapping[str, Bools]
+"""Which values of columns (by `Part.value`) are what they were."""
+
+_KEPT_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +86,29 @@ class Layout:
         """HASH, OP, keys, state."""
         return self.export_schema.insert(1, pa.field(OP, pa.uint8()))
 
-    def log_table(self, hashes: Int64s, op: int, keys: Sequence[Any], state: Sequence[Any]) -> Any:
-        """Changelog entries of one kind; deletions have no state."""
-        assert op in (UPSERT, DELETE)
-        count = len(hashes)
-        ops = pa.array(np.full(count, op, np.uint8))
-        columns = state if op == UPSERT else [pa.nulls(count, f.type) for f in self.state]
-        arrays = [pa.array(hashes), ops, *keys, *columns]
-        return pa.Table.from_arrays(arrays, schema=self.log_schema)
+    def log_upserts(
+        self, hashes: Int64s, keys: Sequence[Any], state: Sequence[Any], unchanged: Unchanged
+    ) -> pa.Table:
+        """Changelog entries with what has changed."""
+        columns, bits = list(state), np.zeros(len(hashes), np.uint64)
+        for i, part in enumerate(self.state_parts[:_KEPT_BITS]):
+            mask = unchanged.get(part.value)
+            if mask is not None and mask.any():
+                bits |= mask.astype(np.uint64) << np.uint64(i)
+                columns[i] = pc.if_else(mask, pa.scalar(None, part.kind), columns[i])
+        table = self._log_table(hashes, UPSERT, keys, columns)
+        return table.append_column(KEPT, pa.array(bits)) if bits.any() else table
+
+    def log_deletions(self, hashes: Int64s, keys: Sequence[Any]) -> pa.Table:
+        """Changelog entries without state."""
+        columns = [pa.nulls(len(hashes), field.type) for field in self.state]
+        return self._log_table(hashes, DELETE, keys, columns)
+
+    def _log_table(
+        self, hashes: Int64s, op: int, keys: Sequence[Any], state: Sequence[Any]
+    ) -> pa.Table:
+        ops = pa.array(np.full(len(hashes), op, np.uint8))
+        return pa.Table.from_arrays([pa.array(hashes), ops, *keys, *state], schema=self.log_schema)
 
 
 def _part(prefix: str, field: pa.Field, fields: list[tuple[str, Any]]) -> Part:
