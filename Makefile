@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help env java test check format unit soak demo bench clean
@@ -18,8 +19,8 @@ $(STAMP): pyproject.toml scripts/ensure-env
 java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 	@scripts/ensure-java $(BIN)/python
 
-test: check java ## Everything: checks and all tests except soak
-	$(BIN)/python -m pytest
+test: check java ## Everything: checks and all tests except soak (JOBS=2 at a time)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: $(STAMP) ## Lint, format, types, import layers
 	$(BIN)/ruff check .
