@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.bench.latency import Latency, Timeline, Window
+from anabranch.bench.latency import Latency, Timeline, Window, median
 from anabranch.bench.load import LoadedQuery
 from anabranch.bench.openloop import OpenLoop, read_schedule
 from anabranch.errors import AnabranchError, InvalidArgument
@@ -25,7 +26,7 @@ PRELOAD_ROWS_A_BATCH = 200_000
 WARM_UP_BATCHES = 4
 POLL_SECONDS = 0.1
 MOVE_SECONDS_MAX = 600.0
-WORKERS_MAX = 256
+KEY_GROUPS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,19 @@ class RunSettings:
     verify: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     """Of the strategy, as `rescale` takes them."""
+    after: float = 0.0
+    """Seconds that the load goes on after the last reconfiguration, at least."""
+    standby: bool = False
+    """Whether replicas for the first rescale are kept from the start (see `rhino`)."""
+    key_groups: int = KEY_GROUPS
 
     def __post_init__(self) -> None:
         if not self.rate > 0 or not self.duration > 0:
             raise InvalidArgument("Rate and duration must be above 0.")
         most = max(self.workers, *(r.workers for r in self.rescales), 1)
-        if self.workers < 1 or most > WORKERS_MAX:
+        if self.workers < 1 or most > self.key_groups:
             raise InvalidArgument(
-                f"The number of workers must be between 1 and {WORKERS_MAX}, the number of key "
+                f"The number of workers must be between 1 and {self.key_groups}, the number of key "
                 f"groups; got {self.workers if self.workers < 1 else most}."
             )
         late = [r for r in self.rescales if r.at >= self.duration]
@@ -92,6 +98,16 @@ class Change:
         return f"{len(report.workers_before)} -> {len(report.workers_after)} workers"
 
 
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What keeping replicas moved: at first, and under the load up to the reconfiguration."""
+
+    copy_bytes: int
+    steady_bytes: int
+    seconds: float
+    """Under load."""
+
+
 @dataclass
 class RunResult:
     """What a run showed, as far as it came."""
@@ -102,6 +118,9 @@ class RunResult:
     rows: int = 0
     """Rows of the stream that were processed, preloaded ones included."""
     output_rows: int = 0
+    capacity: float = math.nan
+    """Rows a second of the last batches of the warm-up, back to back, a second's rows in each."""
+    replication: Replication | None = None
     changes: list[Change] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     interrupted: bool = False
@@ -220,6 +239,8 @@ class WorkloadRun:
         self._should_stop = should_stop
         self._moves: list[tuple[float, MoveHandle]] = []
         self._ended: dict[int, float] = {}
+        self._standby: MoveHandle | None = None
+        self._copied = 0
         self.result = RunResult(workload, settings)
 
     def run(self) -> RunResult:
@@ -228,7 +249,10 @@ class WorkloadRun:
         sink = Collected(list(self._workload.outputs))
         write = sink.write if self._settings.verify else None
         with StateService(
-            self._spark, str(self._folder / "state"), workers=self._settings.workers
+            self._spark,
+            str(self._folder / "state"),
+            workers=self._settings.workers,
+            key_groups=self._settings.key_groups,
         ) as service:
             make = maker(self._spark, service, self._workload)
             with LoadedQuery(make, self._folder, 0, write) as query:
@@ -264,13 +288,22 @@ class WorkloadRun:
         if preload:
             query.burst(preload, min(preload, PRELOAD_ROWS_A_BATCH), on("loading the state"))
         rows = max(1000, int(self._settings.rate))
-        query.burst(WARM_UP_BATCHES * rows, rows, on("warming up"))
+        batches = query.burst(WARM_UP_BATCHES * rows, rows, on("warming up"))
+        warm = batches[len(batches) // 2 :]
+        self.result.capacity = median([b.rows / (b.committed - b.started) for b in warm])
+        if self._settings.standby and self._settings.rescales:
+            self._standby = service.standby(self._settings.rescales[0].workers)
+            while not self._standby.report().counters.get("replications"):
+                query.burst(rows, rows, on("making replicas"))
+                self._standby.wait(0)  # raises if it has failed
+            self._copied = self._standby.report().bytes
 
     def _load(self, service: StateService, query: LoadedQuery, load: OpenLoop) -> None:
         pending = sorted(self._settings.rescales, key=lambda r: r.at)
         while self._goes_on(load):
             now = time.time() - load.started
             if pending and now >= pending[0].at:
+                self._end_standby(now)
                 self._moves.append((now, self._rescale(service, pending.pop(0).workers)))
             query.watch(POLL_SECONDS)
             for _, move in self._moves:
@@ -278,6 +311,13 @@ class WorkloadRun:
                     self._ended[move.number] = time.time() - load.started
             self._tell(service, query, load)
             self._check()
+
+    def _end_standby(self, now: float) -> None:
+        """A rescale takes its place."""
+        if self._standby is not None:
+            steady = self._standby.report().bytes - self._copied
+            self.result.replication = Replication(self._copied, steady, now)
+            self._standby = None
 
     def _record(self, query: LoadedQuery, load: OpenLoop | None) -> None:
         """What was seen so far."""
@@ -293,12 +333,12 @@ class WorkloadRun:
         ]
 
     def _goes_on(self, load: OpenLoop) -> bool:
-        """For the duration, and until the last reconfiguration is done."""
+        """For the duration, and until the last reconfiguration is done and seen off."""
         seconds = time.time() - load.started
         if seconds < self._settings.duration:
             return True
-        if all(move.is_done for _, move in self._moves):
-            return False
+        if all(move.number in self._ended for _, move in self._moves):
+            return seconds < max(self._ended.values(), default=0.0) + self._settings.after
         if seconds - self._moves[-1][0] > MOVE_SECONDS_MAX:
             raise AnabranchError(
                 f"The reconfiguration has not ended after {MOVE_SECONDS_MAX:.0f} seconds. Ask for "

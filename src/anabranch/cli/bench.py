@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.cli import evaluation
 from anabranch.cli.java import check_java
+from anabranch.cli.progress import clear_progress, log_task, show_progress
 
 if TYPE_CHECKING:
     from anabranch.bench.rescale import RescaleBench, Settings
@@ -50,6 +52,7 @@ def register(subparsers: Subparsers) -> None:
     throughput.add_argument("--json", action="store_true", help="print JSON, one line for each")
     throughput.set_defaults(run=run_throughput)
     _register_rescale(kinds)
+    evaluation.register(kinds)
 
 
 def _register_rescale(kinds: Subparsers) -> None:
@@ -113,19 +116,19 @@ def run_rescale(args: argparse.Namespace) -> int:
     settings = _rescale_settings(args)
     failure: BaseException | None = None
     with spark_session() as (spark, folder):
-        bench = RescaleBench(spark, folder, settings, _progress)
+        bench = RescaleBench(spark, folder, settings, show_progress)
 
         def on_run(run: Run) -> None:
-            _clear_progress()
+            clear_progress()
             print(summary_line(run), flush=True)
             _write_rescale(args, bench, partial=True)
 
-        bench.on_run, bench.on_task = on_run, _log_task
+        bench.on_run, bench.on_task = on_run, log_task
         try:
             bench.run(tuple(args.parts))
         except (AnabranchError, KeyboardInterrupt) as error:
             failure = error
-        _clear_progress()
+        clear_progress()
         _print_rescale(bench)
         _write_rescale(args, bench, partial=failure is not None)
         if args.plot:
@@ -203,10 +206,10 @@ def run_throughput(args: argparse.Namespace) -> int:
     )
     passed = True
     with spark_session() as (spark, folder):
-        bench = ThroughputBench(spark, folder, settings, _progress)
+        bench = ThroughputBench(spark, folder, settings, show_progress)
         for comparison in bench.run(args.parts):
             passed &= comparison.passed
-            _clear_progress()
+            clear_progress()
             print(json.dumps(comparison.to_json()) if args.json else _line(comparison), flush=True)
     return 0 if passed else 1
 
@@ -230,20 +233,3 @@ def _line(comparison: Comparison) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-
-
-def _log_task(text: str) -> None:
-    """Where lines cannot be overwritten, one for each piece of work."""
-    if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")

@@ -122,7 +122,7 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
 
     print(f"{workload.name}: {workload.description}.", flush=True)
     print(f"Starting Spark and a state service with {settings.workers} workers ...", flush=True)
-    with spark_session(args.cores, "2g") as (spark, folder), _stop_on_interrupt() as interrupts:
+    with spark_session(args.cores, "2g") as (spark, folder), stop_on_interrupt() as interrupts:
         run = WorkloadRun(
             spark, folder, workload, settings, Display(settings).show, lambda: bool(interrupts)
         )
@@ -160,7 +160,7 @@ def _settings(args: argparse.Namespace) -> RunSettings:
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[list[int]]:
+def stop_on_interrupt() -> Iterator[list[int]]:
     """Ctrl-C ends the load; what was sent is finished and counted. A second one ends at once.
 
     Spark's own handler would cancel the batch that runs.

@@ -1,0 +1,121 @@
+"""What the evaluation puts under load: stateful workloads, in sizes for a small machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from anabranch.errors import InvalidArgument
+from anabranch.workloads.contract import Workload
+
+KEY_COUNT = "key-count"
+QUERIES = ("q3", "q4", "q5", "q6", "q7", "q8")
+APPS = ("stats", "train", "pred", "etl")
+WORKLOADS = (KEY_COUNT, *QUERIES, "auction", *APPS)
+"""All that have state."""
+
+DATASET = "city"
+"""Of RIoTBench's streams."""
+KEY_BYTES = 16
+"""A key and its count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes and rates; rates are modest: well below what two cores can do with each of them."""
+
+    keys: int = 200_000
+    payload_bytes: int = 512
+    key_count_rate: float = 10_000
+    nexmark_rate: float = 5_000
+    nexmark_preload: int = 300_000
+    """Events that fill the state before the load."""
+    in_flight_auctions: int = 10_000
+    riotbench_rate: float = 500
+    key_groups: int = 256
+
+    @classmethod
+    def quick(cls) -> Scale:
+        """Small states, and fewer key groups for strategies that move them one by one."""
+        return cls(
+            keys=50_000,
+            payload_bytes=256,
+            nexmark_preload=50_000,
+            in_flight_auctions=2_000,
+            key_groups=64,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A workload with its parameters at a rate; equal ones are the same measurement."""
+
+    name: str
+    rate: float
+    about: str
+    """Parameters, in words."""
+    preload_rows: int
+    make: Callable[[], Workload] = field(compare=False, repr=False)
+    """A new one for each run: some keep files of their own."""
+
+    @property
+    def title(self) -> str:
+        """Name, parameters and rate in a line."""
+        return f"{self.name}: {self.about}, {self.rate:,.0f} rows/s"
+
+
+def find_load(name: str, scale: Scale, rate: float | None = None) -> Load:
+    """A workload by its name."""
+    if name == KEY_COUNT:
+        return key_count(scale, rate=rate)
+    if name in QUERIES or name == "auction":
+        return _nexmark(name, scale, rate or scale.nexmark_rate)
+    if name in APPS:
+        return _riotbench(name, rate or scale.riotbench_rate)
+    raise InvalidArgument(f"There is no workload '{name}'. Known: {', '.join(WORKLOADS)}.")
+
+
+def key_count(
+    scale: Scale, *, rate: float | None = None, payload_bytes: int | None = None, zipf: float = 0.0
+) -> Load:
+    """Key-count whose state is loaded first."""
+    payload = scale.payload_bytes if payload_bytes is None else payload_bytes
+    size = scale.keys * (payload + KEY_BYTES) / 1e6
+
+    def make() -> Workload:
+        from anabranch.workloads.keycount import KeyCountConfig, KeyCountWorkload
+
+        return KeyCountWorkload(KeyCountConfig(scale.keys, zipf, payload, preload=True))
+
+    law = f"Zipf {zipf:g}" if zipf else "even"
+    about = f"{scale.keys:,} keys ({law}) with {payload:,} bytes, {size:,.0f} MB"
+    return Load(KEY_COUNT, rate or scale.key_count_rate, about, scale.keys, make)
+
+
+def _nexmark(name: str, scale: Scale, rate: float) -> Load:
+    def make() -> Workload:
+        from anabranch.workloads.auction import AuctionWorkload
+        from anabranch.workloads.nexmark.config import NexmarkConfig
+        from anabranch.workloads.nexmark.workload import NexmarkWorkload
+
+        config = NexmarkConfig(rate=rate, in_flight_auctions=scale.in_flight_auctions)
+        workload: Workload = (
+            AuctionWorkload(config) if name == "auction" else NexmarkWorkload(name, config)
+        )
+        workload.preload_rows = scale.nexmark_preload
+        return workload
+
+    about = f"{scale.in_flight_auctions:,} open auctions, {scale.nexmark_preload:,} events before"
+    title = name if name == "auction" else f"nexmark {name}"
+    return Load(title, rate, about, scale.nexmark_preload, make)
+
+
+def _riotbench(app: str, rate: float) -> Load:
+    def make() -> Workload:
+        from anabranch.workloads.riotbench.family import RETRAIN_SECONDS
+        from anabranch.workloads.riotbench.family import make as make_app
+        from anabranch.workloads.riotbench.streams import find_messages
+
+        return make_app(app, find_messages(DATASET), retrain_seconds=RETRAIN_SECONDS)
+
+    return Load(f"riotbench {app}", rate, f"{DATASET}, all its sensors", 0, make)
