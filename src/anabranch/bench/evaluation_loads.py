@@ -112,10 +112,11 @@ def _nexmark(name: str, scale: Scale, rate: float) -> Load:
 
 def _riotbench(app: str, rate: float) -> Load:
     def make() -> Workload:
-        from anabranch.workloads.riotbench.family import RETRAIN_SECONDS
+        from anabranch.workloads.riotbench.family import RETRAIN_SECONDS, check_libraries
         from anabranch.workloads.riotbench.family import make as make_app
         from anabranch.workloads.riotbench.streams import find_messages
 
+        check_libraries()
         return make_app(app, find_messages(DATASET), retrain_seconds=RETRAIN_SECONDS)
 
     return Load(f"riotbench {app}", rate, f"{DATASET}, all its sensors", 0, make)
