@@ -19,11 +19,13 @@ from tests.integration.harness import Cluster
 ROOT = Path(__file__).parents[2]
 
 DRIVER = """
-import socket, sys, threading, time
+import signal, socket, sys, threading, time
 from pathlib import Path
 from tests.integration.counting import Hanging
 from tests.integration.harness import Cluster
 
+# Tests that run in the background of a shell ignore SIGINT, and so would this process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Cluster(Path(sys.argv[1]), definition=Hanging()) as cluster:
     cluster.run_batch(0, [1, 2, 3])
     if sys.argv[2] == "hanging":

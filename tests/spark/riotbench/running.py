@@ -66,6 +66,12 @@ def kill_worker(service: StateService) -> None:
     os.kill(service._coordinator.pids()["w1"], signal.SIGKILL)  # type: ignore[index]
 
 
+def rescale_and_kill(service: StateService) -> None:
+    """One after the other."""
+    rescale(service)
+    kill_worker(service)
+
+
 def nothing(_: StateService) -> None:
     """A quiet run."""
 
@@ -103,7 +109,7 @@ def check(
         finally:
             query.stop()
         restarts = sum(w["restarts"] for w in service.status()["workers"].values())
-        assert restarts == (event is kill_worker)
+        assert restarts == (event in (kill_worker, rescale_and_kill))
     verdicts = verify(workload, rows, collected)
     assert all(v.is_right for v in verdicts), [str(v) for v in verdicts]
     assert all(v.expected_rows for v in verdicts), "nothing came out"

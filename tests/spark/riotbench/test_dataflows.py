@@ -21,16 +21,27 @@ from anabranch.workloads.riotbench.streams import Messages, find_messages
 from anabranch.workloads.riotbench.table import RowTable
 from anabranch.workloads.riotbench.train import Training
 from anabranch.workloads.riotbench.training import announce
-from tests.spark.riotbench.running import Event, check, kill_worker, nothing, rescale
+from tests.spark.riotbench.running import (
+    Event,
+    check,
+    kill_worker,
+    nothing,
+    rescale,
+    rescale_and_kill,
+)
 
 BATCHES = 4
 
 
 def cases(quiet: str, rescaled: str, killed: str) -> Callable[..., None]:
-    """Another data set for each event: the operators are the same."""
+    """Another data set for each event: the operators are the same. Single events are for soak."""
     pairs = [(quiet, nothing), (rescaled, rescale), (killed, kill_worker)]
-    names = [f"{dataset}-{event.__name__}" for dataset, event in pairs]
-    return pytest.mark.parametrize(("dataset", "event"), pairs, ids=names)
+    alone = [
+        pytest.param(dataset, event, id=f"{dataset}-{event.__name__}", marks=pytest.mark.soak)
+        for dataset, event in pairs
+    ]
+    both = pytest.param(rescaled, rescale_and_kill, id=f"{rescaled}-rescale_and_kill")
+    return pytest.mark.parametrize(("dataset", "event"), [both, *alone])
 
 
 @cases("taxi", "city", "fit")
