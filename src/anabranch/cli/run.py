@@ -51,7 +51,9 @@ def register(subparsers: Subparsers) -> None:
         title="workloads", metavar="WORKLOAD", required=True, parser_class=_FamilyParser
     )
     for name, (description, _) in FAMILIES.items():
-        families.add_parser(name, help=description, description=description.capitalize() + ".")
+        families.add_parser(
+            name, help=description, description=description[0].upper() + description[1:] + "."
+        )
 
 
 class _FamilyParser(argparse.ArgumentParser):
