@@ -21,7 +21,15 @@ from anabranch.bench.evaluation_comparisons import (
 from anabranch.bench.evaluation_plan import PARTS, PLANS, Settings, Spec
 from anabranch.bench.evaluation_plots import draw, panels_of
 from anabranch.bench.evaluation_report import markdown, summary_line, tables_of, to_json
-from anabranch.bench.evaluation_results import DISTURBED, NOISE, SEAMLESS, Result, Results, judge
+from anabranch.bench.evaluation_results import (
+    DISTURBED,
+    NOISE,
+    SEAMLESS,
+    UNCLEAR,
+    Result,
+    Results,
+    judge,
+)
 from anabranch.bench.evaluation_tables import Table, failures, parameters, seamlessness, strategies
 from anabranch.bench.latency import Batch, Timeline, Window
 from anabranch.bench.rescale_runs import CONTROL, Say
@@ -98,6 +106,14 @@ class TestJudge:
         late = [b if b.first_row < 16_000 else later(b, 2.5) for b in calm.batches]
         results.runs[1].timeline = Timeline(calm.load, late)
         assert judge(results, LOAD, "live").word == NOISE
+
+    @pytest.mark.parametrize("batch", [0.4, 0.6])
+    def test_runs_that_differ_before_the_move_cannot_be_compared(self, batch: float) -> None:
+        """Neither for nor against the strategy."""
+        judgement = judge(pair(timeline=timeline(batch)), LOAD, "live")
+        assert judgement.word == UNCLEAR
+        (reason,) = judgement.reasons
+        assert float(reason.removeprefix("mean before x ")) == pytest.approx(batch / 0.5, abs=0.02)
 
     def test_wrong_results_count_more_than_latency(self) -> None:
         judgement = judge(pair(verdicts=[RIGHT, WRONG]), LOAD, "live")

@@ -57,8 +57,9 @@ def breakdown(results: Results) -> Table:
     columns = ("workload", "strategy", "batches", *(f"{n} ms" for n in BREAKDOWN))
     note = (
         "Per batch: waiting for other transactions, fetching state, processing rows, writing the "
-        "changelog; the rest is Spark's and the exchange of rows. In each batch the slowest lane "
-        "counts."
+        "changelog; the rest, from its first task on the state service to its commit, is Spark's "
+        "and the exchange of rows. In each batch the slowest lane counts. Only batches that ended "
+        "during the move are known: a strategy during whose move none ended is missing."
     )
     return Table("Time of a batch during the move", (*columns, "worst fetch ms"), rows, note)
 

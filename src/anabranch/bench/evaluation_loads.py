@@ -22,16 +22,16 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Sizes and rates; rates are modest: well below what two cores can do with each of them."""
+    """Sizes and rates; rates are modest: about half of what two cores can do, or less."""
 
     keys: int = 200_000
     payload_bytes: int = 512
-    key_count_rate: float = 10_000
-    nexmark_rate: float = 5_000
+    key_count_rate: float = 8_000
+    nexmark_rate: float = 3_000
     nexmark_preload: int = 300_000
     """Events that fill the state before the load."""
     in_flight_auctions: int = 10_000
-    riotbench_rate: float = 500
+    riotbench_rate: float = 250
     key_groups: int = 256
 
     @classmethod

@@ -109,8 +109,8 @@ class Settings:
         """About ten minutes: every workload with `live`, every strategy on key-count."""
         return cls(
             strategies=("live",),
-            settle=1.5,
-            steady=3.0,
+            settle=1.0,
+            steady=2.5,
             warm_each=False,
             scale=Scale.quick(),
             axes=(

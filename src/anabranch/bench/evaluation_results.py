@@ -200,20 +200,22 @@ class Judgement:
     """Whether a reconfiguration was seamless, and what speaks against it."""
 
     word: str
-    """seamless, noise, disturbed, WRONG, failed or - (not known)."""
+    """seamless, noise, disturbed, unclear, WRONG, failed or - (not known)."""
     reasons: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.word}: {'; '.join(self.reasons)}" if self.reasons else self.word
 
 
-SEAMLESS, NOISE, DISTURBED = "seamless", "noise", "disturbed"
+SEAMLESS, NOISE, DISTURBED, UNCLEAR = "seamless", "noise", "disturbed", "unclear"
 
 RULE = (
     f"seamless: during the move at most {PEAK_RATIO_MAX:g} times the control run's peak and "
     f"{MEAN_RATIO_MAX:g} times its mean latency in the same window, at least "
     f"{THROUGHPUT_RATIO_MIN:g} of its throughput, and results equal to the oracle's; noise: beyond "
-    "that, but the control run has windows of that length that are as bad; disturbed: beyond both"
+    "that, but the control run has windows of that length that are as bad; disturbed: beyond both; "
+    "unclear: before the move, when nothing differs, the mean latencies of the two runs are "
+    f"already more than {MEAN_RATIO_MAX:g} times apart, so that neither verdict would mean anything"
 )
 
 
@@ -229,6 +231,9 @@ def judge(results: Results, load: Load, label: str) -> Judgement:
     found = {name: results.ratio(load, label, pick) for name, pick in PICKS.items()}
     if not runs or any(math.isnan(ratio) for ratio in found.values()):
         return Judgement("-")
+    level = results.ratio(load, label, PICKS["mean"], "before")
+    if not 1 / MEAN_RATIO_MAX <= level <= MEAN_RATIO_MAX:
+        return Judgement(UNCLEAR, (f"mean before x {level:.2f}",))
     beyond = [name for name, ratio in found.items() if _is_worse(name, ratio, _limit(name))]
     noises = {name: results.noise(load, label, name) for name in beyond}
     clear = [
