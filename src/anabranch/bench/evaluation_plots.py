@@ -86,7 +86,7 @@ def overlay(load: Load, results: Results) -> Any:
         len(panels),
         figsize=(max(8.0, 5.6 * len(panels)), 3.6 + 0.21 * lines),
         squeeze=False,
-        sharex=True,
+        sharex="col",
         height_ratios=(2.9, 0.21 * lines),
     )
     for (top, bottom), panel in zip(grid.T, panels, strict=True):
@@ -94,14 +94,19 @@ def overlay(load: Load, results: Results) -> Any:
         top.sharey(grid[0][0])
         _curves(top, runs, control)
         _bars(bottom, runs, None if control is None else results.window(control), control)
-    start = min(run.move.start for run in moved.values() if run.move)
-    end = max(run.move.end for run in moved.values() if run.move)
-    margin = max(MARGIN_SECONDS, (end - start) / 3)
-    grid[0][0].set_xlim(max(0.0, start - margin), end + margin)
+        top.set_xlim(*_span(list(runs.values())))
     grid[0][0].set_ylabel("latency (s)")
     figure.suptitle(f"{load.name}, {load.rate:,.0f} rows/s ({load.about})", fontsize=11)
     figure.tight_layout()
     return figure
+
+
+def _span(runs: Sequence[Result]) -> tuple[float, float]:
+    """What a panel shows: the moves and some seconds around them, without what settles."""
+    start = min(run.move.start for run in runs if run.move)
+    end = max(run.move.end for run in runs if run.move)
+    margin = max(MARGIN_SECONDS, (end - start) / 2)
+    return max(runs[0].settle, start - margin), end + margin
 
 
 def panels_of(labels: Sequence[str]) -> list[list[str]]:
@@ -164,7 +169,7 @@ def _bars(
         tick.set_fontweight("bold")
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(0.6 - len(names), 0.6)
-    axes.set_xlabel("due at (s since the load began); bars: from start to end of the move")
+    axes.set_xlabel("due at (s since the load began); bars: the move")
 
 
 def _name(label: str) -> str:
@@ -232,9 +237,10 @@ def sensitivity_panels(settings: Settings, results: Results) -> Any:
         bottom.set_xticks(range(len(loads)), names, fontsize=8)
         bottom.set_xlabel(axis.name)
         for axes in (top, bottom):
-            axes.set_ylim(bottom=0)
             axes.margins(x=0.15)
             axes.grid(alpha=0.3)
+    for line in grid:  # only now: a limit ends the scaling to what comes later
+        line[0].set_ylim(bottom=0)
     grid[0][0].set_ylabel("peak latency (s)")
     grid[1][0].set_ylabel("move (s)")
     grid[0][0].legend(fontsize=8)
