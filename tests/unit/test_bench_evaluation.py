@@ -12,7 +12,6 @@ from anabranch.bench.evaluation_loads import WORKLOADS, Scale, find_load, key_co
 from anabranch.bench.evaluation_plan import (
     PARTS,
     PLANS,
-    STRATEGIES,
     Settings,
     Spec,
     plan,
@@ -21,7 +20,7 @@ from anabranch.bench.evaluation_plan import (
 )
 from anabranch.bench.evaluation_results import Result
 from anabranch.bench.evaluation_runner import run_settings, told
-from anabranch.bench.rescale_runs import CONTROL, Say
+from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Say
 from anabranch.bench.workload_run import Moment, Rescale
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES as ALL_STRATEGIES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from anabranch.bench.rescale_runs import KEY_BYTES
 from anabranch.errors import InvalidArgument
 from anabranch.workloads.contract import Workload
 
@@ -16,8 +17,6 @@ WORKLOADS = (KEY_COUNT, *QUERIES, "auction", *APPS)
 
 DATASET = "city"
 """Of RIoTBench's streams."""
-KEY_BYTES = 16
-"""A key and its count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,10 @@ from anabranch.bench.evaluation_loads import (
     find_load,
     key_count,
 )
-from anabranch.bench.rescale_runs import CONTROL, Case
+from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Case
 from anabranch.errors import InvalidArgument
 
 PARTS = ("workloads", "meces", "drrs", "megaphone", "rhino")
-STRATEGIES = (
-    "live",
-    "lazy",
-    "meces",
-    "drrs",
-    "rhino",
-    "replicate",
-    "megaphone",
-    "order-unaware",
-    "pause",
-    "stop-restart",
-)
 MECES = ("live", "meces", "order-unaware", "stop-restart")
 DRRS = ("live", "drrs", "meces", "megaphone")
 PLANS = {

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 from anabranch.bench.evaluation import Evaluation
@@ -25,6 +22,7 @@ from anabranch.bench.evaluation_tables import (
     seamlessness,
     strategies,
 )
+from anabranch.bench.machine import machine
 
 TITLES = {
     "workloads": "Every workload, every strategy",
@@ -84,17 +82,6 @@ def summary_line(result: Result) -> str:
         f"{head}: peak {latency.peak:.2f} s, mean {latency.mean:.2f} s during the move of "
         f"{result.move.seconds:.1f} s, {right}"
     )
-
-
-def machine() -> dict[str, Any]:
-    """What it ran on."""
-    return {
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "pyspark": version("pyspark"),
-        "anabranch": version("anabranch"),
-    }
 
 
 def markdown(evaluation: Evaluation, partial: bool, pictures: dict[str, list[str]]) -> str:

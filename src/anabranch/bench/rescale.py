@@ -21,6 +21,7 @@ from anabranch.bench.rescale_runs import (
     CONTROL,
     KEY_BYTES,
     NATIVE,
+    STRATEGIES,
     Case,
     Run,
     Say,
@@ -43,19 +44,6 @@ from anabranch.bench.verdicts import (
 from anabranch.errors import AnabranchError
 
 PARTS = ("strategies", "move", "series", "steady", "absolute")
-STRATEGIES = (
-    "live",
-    "lazy",
-    "meces",
-    "drrs",
-    "rhino",
-    "replicate",
-    "megaphone",
-    "order-unaware",
-    "pause",
-    "stop-restart",
-    NATIVE,
-)
 UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
@@ -76,7 +64,7 @@ class Settings:
     repeat: int = 1
     live_repeat: int = 3
     """Runs of `live` and of its control, at least: one peak on a busy machine is mostly chance."""
-    strategies: tuple[str, ...] = STRATEGIES
+    strategies: tuple[str, ...] = (*STRATEGIES, NATIVE)
     series_gb: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     workers: int = 2
     target: int = 3

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from anabranch.bench.latency import Latency, Window, median
+from anabranch.bench.machine import machine
 from anabranch.bench.rescale_runs import CONTROL, Run
 from anabranch.bench.verdicts import control_of, ratios
 
@@ -135,13 +133,7 @@ def to_json(bench: RescaleBench, partial: bool) -> dict[str, Any]:
     return {
         "benchmark": "rescale",
         "partial": partial,
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "pyspark": version("pyspark"),
-            "anabranch": version("anabranch"),
-        },
+        "machine": machine(),
         "settings": settings,
         "capacity_rows_per_second": bench.capacity,
         "notes": bench.notes,

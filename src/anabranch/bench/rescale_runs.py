@@ -25,6 +25,20 @@ CONTROL = "control"
 NATIVE = "spark"
 """Label of Spark's own way: stop, repartition the checkpoint, start again."""
 
+STRATEGIES = (
+    "live",
+    "lazy",
+    "meces",
+    "drrs",
+    "rhino",
+    "replicate",
+    "megaphone",
+    "order-unaware",
+    "pause",
+    "stop-restart",
+)
+"""All, in the order of reports: first those that do not make rows wait for whole key groups."""
+
 KEY_BYTES = 16
 """A key and its count."""
 FILL_BYTES_A_BATCH = 96 << 20

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
+from anabranch.cli.progress import bar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,14 +171,11 @@ class _Watch:
         last = self._query.batches[-1]
         workers = self._service.status()["workers"]
         shares = "  ".join(f"{name} {worker['key_groups']}" for name, worker in workers.items())
-        bar = ""
-        if progress is not None:
-            done = round(BAR * progress)
-            bar = f"  [{'#' * done}{'.' * (BAR - done)}] {progress:4.0%}"
+        done = "" if progress is None else f"  {bar(progress, BAR)}"
         slowest = last.committed - self._load.intended(max(last.first_row, self._load.first_row))
         latency = f"{slowest * 1000:,.0f} ms" if last.end_row > self._load.first_row else "-"
         seconds = f"{max(0.0, now - self._load.started):.1f} s"
-        print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{bar}", flush=True)
+        print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{done}", flush=True)
 
 
 def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:

@@ -1,13 +1,18 @@
-"""A line on the terminal that tells what a benchmark is doing; nothing of it gets into files."""
+"""What a terminal shows of work that goes on."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 
+def bar(progress: float, width: int) -> str:
+    """How much is done, from 0 to 1."""
+    done = round(width * progress)
+    return f"[{'#' * done}{'.' * (width - done)}] {progress:4.0%}"
+
 
 def show_progress(text: str) -> None:
-    """Overwrite the line."""
+    """Overwrite the line; nothing of it gets into files."""
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - 1
         sys.stderr.write(f"\r\x1b[K{text[:width]}")

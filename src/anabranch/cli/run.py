@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.java import check_java
+from anabranch.cli.progress import bar
 
 if TYPE_CHECKING:
     from anabranch.bench.workload_run import Moment, RunResult, RunSettings
@@ -199,16 +200,16 @@ class Display:
         if moment.phase == "load" and self._phase != "load":
             self._head()
         self._next, self._phase = now + 1, moment.phase
-        bar = "" if moment.progress is None else f"  {_bar(moment.progress)}"
+        done = "" if moment.progress is None else f"  {bar(moment.progress, BAR)}"
         if moment.phase != "load":
             self._waiting_at = moment.rows
-            print(f"{moment.phase}, {moment.rows:,} rows{bar}", flush=True)
+            print(f"{moment.phase}, {moment.rows:,} rows{done}", flush=True)
             return
         self._waiting_at = -1
         latency = "-" if moment.latency is None else f"{moment.latency * 1000:,.0f} ms"
         shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups.items())
         seconds = f"{max(0.0, moment.seconds):.1f} s"
-        print(f"{seconds:>8} {moment.rows:>12,} {latency:>10}  {shares}{bar}", flush=True)
+        print(f"{seconds:>8} {moment.rows:>12,} {latency:>10}  {shares}{done}", flush=True)
 
     def _head(self) -> None:
         print(
@@ -216,11 +217,6 @@ class Display:
             "seconds, whatever happens.\n"
         )
         print(f"{'time':>8} {'rows done':>12} {'latency':>10}  key groups of each worker")
-
-
-def _bar(progress: float) -> str:
-    done = round(BAR * progress)
-    return f"[{'#' * done}{'.' * (BAR - done)}] {progress:4.0%}"
 
 
 def show_summary(result: RunResult) -> None:

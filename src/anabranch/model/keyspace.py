@@ -23,9 +23,8 @@ UPSERT = 0
 DELETE = 1
 
 KEPT = "__kept"
-"""Changelog column, last and only if needed: bit i says that state column i is null here, but is to
-
-stay what it was in the entry before. Values that are large and seldom change are logged once."""
+"""Changelog column, last and only if needed: bits of state columns that are null here but stay what
+they were in the entry before. Values that are large and seldom change are logged once."""
 
 Int64s = npt.NDArray[np.int64]
 

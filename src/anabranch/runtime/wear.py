@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 GROWTH = 1.0
-"""A key group is due when its changelog has this many times as many bytes as its state, so that
-
-snapshots write about as much as changelogs do and a restart reads about twice the state at most."""
+"""A key group is due when its changelog has this many times as many bytes as its state: snapshots
+write about as much as changelogs do, and a restart reads about twice the state at most."""
 
 LATE_EPOCHS = 256
 """... or, if it has changed at all, after this many epochs: manifests list a changelog for each."""

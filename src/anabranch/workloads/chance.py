@@ -14,7 +14,8 @@ Doubles = npt.NDArray[np.float64]
 DRAWS = 64
 """Draws that a row has."""
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: counters times this are far apart."""
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
@@ -46,7 +47,7 @@ class Chance:
 
     def words(self, draw: int) -> Words:
         """64 random bits for each row."""
-        return mixed((self._counters + np.uint64(draw)) * _GAMMA)
+        return mixed((self._counters + np.uint64(draw)) * GAMMA)
 
     def below(self, draw: int, bounds: Longs | int) -> Longs:
         """A whole number in [0, bound) for each row; the bound may differ between rows."""
@@ -66,7 +67,7 @@ class Chance:
         firsts = np.concatenate(([0], np.cumsum(blocks)))
         owner = np.repeat(np.arange(len(sizes)), blocks)
         within = (np.arange(firsts[-1]) - firsts[owner]).astype(np.uint64)
-        noise: Any = mixed(self.words(draw)[owner] + within * _GAMMA).view(np.uint8)
+        noise: Any = mixed(self.words(draw)[owner] + within * GAMMA).view(np.uint8)
         if firsts[-1]:
             used = np.arange(8)[None, :] < (sizes[owner] - within.astype(np.int64) * 8)[:, None]
             noise = noise.reshape(-1, 8)[used]

@@ -36,8 +36,8 @@ def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 0) ->
     yield Together(tuple(parts), limit)
 
 
-def _subscale(moves: tuple[Move, ...], after: int) -> Steps:
-    for _ in range(after):
+def _subscale(moves: tuple[Move, ...], batches_before: int) -> Steps:
+    for _ in range(batches_before):
         yield NextEpoch()
     yield Count("subscales")
     yield Flip(moves, Arrival.GROUP, ready_first=True)

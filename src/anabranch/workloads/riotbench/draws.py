@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anabranch.workloads.chance import mixed, unit
+from anabranch.workloads.chance import GAMMA, mixed, unit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _TEXT_BASE = 131
 
 
@@ -29,7 +28,7 @@ class Draws:
         for letter in name.encode():
             salt = (salt * _TEXT_BASE + letter) % 2**64
         start = mixed(np.array([salt], np.uint64))
-        return mixed(start + np.asarray(counters).astype(np.uint64) * _GOLDEN)
+        return mixed(start + np.asarray(counters).astype(np.uint64) * GAMMA)
 
     def uniform(self, name: str, counters: Any) -> Floats:
         """Evenly in [0, 1)."""
