@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 
+
 def bar(progress: float, width: int) -> str:
     """How much is done, from 0 to 1."""
     done = round(width * progress)
