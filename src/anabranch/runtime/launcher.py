@@ -16,6 +16,7 @@ from typing import Protocol
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.environment import worker_environment
 from anabranch.runtime.nursery import Nursery
 
 START_SECONDS_MAX = 60.0
@@ -151,6 +152,7 @@ class LocalLauncher:
             [sys.executable, "-m", module, worker, "--ready-fd", str(ready_fd)],
             stdin=input_fd,
             pass_fds=(ready_fd,),
+            env=worker_environment(),
             start_new_session=True,  # Ctrl-C in the terminal is for the driver only
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.errors import ServiceUnavailable
+from anabranch.runtime.environment import worker_environment
 
 MESSAGE_BYTES = 4096
 START_SECONDS_MAX = 120.0
@@ -90,15 +91,13 @@ class Nursery:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A thread of OpenBLAS would not survive the fork, and nothing here multiplies matrices.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "anabranch.runtime.zygote", "--fd", str(theirs.fileno())]
         try:
             self._zygote = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=environment,
+                env=worker_environment(),
                 start_new_session=True,  # Ctrl-C in the terminal is for the driver only
             )
         finally:

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
-START_BYTES_PER_SECOND = 48 << 20
-LEAST_BYTES_PER_SECOND = 24 << 20
-"""Hardly to be noticed; slower moves only last longer."""
+START_BYTES_PER_SECOND = 24 << 20
+LEAST_BYTES_PER_SECOND = 12 << 20
+"""Hardly to be noticed on two cores at half load; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
-SLACK = 1.25
+SLACK = 1.1
 """Batches may take this much longer than before the move, unless the user says otherwise."""
 LATELY = 3
 """Batches whose median counts: single ones are slow now and then without any move."""

@@ -22,7 +22,7 @@ from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
 from anabranch.runtime.operator import Operator
-from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
+from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
     Forecast,
     Plan,
@@ -40,7 +40,7 @@ _log = logging.getLogger("anabranch.moves")
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
 
-PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": START_BYTES_PER_SECOND}
+PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 4 * LEAST_BYTES_PER_SECOND}
 """Strategies whose copies adapt to the batches, and how slow they may become.
 
 Under `lazy` batches fetch what has not come, so that they are slow until all has come.

@@ -36,11 +36,12 @@ class Arena:
         return sum(chunk.nbytes for chunk in self._chunks)
 
     def append(self, array: Any) -> int:
-        """Add rows; the number of the first one."""
+        """Add rows (an array, chunked or not); the number of the first one."""
         first = self._rows
         if len(array):
-            # A slice would keep the memory of the whole array alive.
-            self._chunks.append(pa.concat_arrays([array, array.slice(0, 0)]))
+            parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+            # Always a copy: a slice would keep the memory of the whole array alive.
+            self._chunks.append(pa.concat_arrays([*parts, parts[0].slice(0, 0)]))
             self._rows += len(array)
             self._merge()
         return first

@@ -204,7 +204,7 @@ class GroupTable:
             return raw
         records = raw.view(layout.record).copy()
         for part, arena in zip(layout.arena_parts, self.arenas, strict=True):
-            column = flat(table.column(part.name))
+            column = table.column(part.name)
             records[part.value] = arena_rows(column, arena.append(column))
         return records.view(layout.raw)
 
