@@ -25,6 +25,7 @@ from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
 from anabranch.spark.plan import OperatorPlan
+from anabranch.state.backend import check_backend
 
 __all__ = ["StateService"]
 
@@ -46,6 +47,13 @@ class StateService(Reconfigurable):
         Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
         Limit for rows in flight in each worker; beyond it they go to disk.
+    backend : str
+        Where state is while the service runs: "memory", or "rocksdb" for state larger than that
+        (needs `pip install 'anabranch[rocksdb]'`). May change from one start to the next.
+    state_memory_bytes : int
+        With "rocksdb", what each worker uses of memory for state, beside that of a batch's keys.
+    local_dir : str, optional
+        With "rocksdb", a folder on a local disk; by default Spark's `spark.local.dir`.
     host : str
         Interface to listen on; loopback unless Spark's executors are on other hosts.
     fsync : bool
@@ -73,11 +81,15 @@ class StateService(Reconfigurable):
         bins: int = 16,
         lanes: int | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        backend: str = "memory",
+        state_memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        local_dir: str | None = None,
         host: str = "127.0.0.1",
         fsync: bool = True,
         start_empty: Collection[str] = (),
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        check_backend(backend, state_memory_bytes, local_dir)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
@@ -100,6 +112,9 @@ class StateService(Reconfigurable):
                     bins=bins,
                     memory_bytes=memory_bytes,
                     fsync=fsync,
+                    backend=backend,
+                    state_memory_bytes=state_memory_bytes,
+                    local_dir=local_dir or _local_dir(spark),
                 ),
                 host,
                 start_empty,
@@ -207,6 +222,12 @@ class StateService(Reconfigurable):
 def _stop(coordinator: Coordinator, store: StateStore) -> None:
     coordinator.stop()
     store.close()
+
+
+def _local_dir(spark: SparkSession) -> str | None:
+    """Where Spark keeps what does not fit into memory."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", "")
+    return (folders or "").split(",")[0] or None
 
 
 def _check_arguments(

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -116,7 +117,7 @@ class Counting:
     description: Mapping[str, Any] = {"kind": "test-counting", "key": "long"}
     output_schema = OUTPUT
 
-    def open(self, keyspace: KeySpace) -> CountingEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return CountingEngine(keyspace)
 
 
@@ -131,7 +132,7 @@ class FailingEngine(CountingEngine):
 class Failing(Counting):
     """Fails in epoch 1, after it has changed the state."""
 
-    def open(self, keyspace: KeySpace) -> CountingEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return FailingEngine(keyspace)
 
 
@@ -144,14 +145,14 @@ class ExitingEngine(CountingEngine):
 class Exiting(Counting):
     """Calls sys.exit() in the middle."""
 
-    def open(self, keyspace: KeySpace) -> CountingEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return ExitingEngine(keyspace)
 
 
 class Uninstallable(Counting):
     """Cannot be opened in a worker."""
 
-    def open(self, keyspace: KeySpace) -> CountingEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         raise RuntimeError("not on this machine")
 
 
@@ -165,5 +166,5 @@ class HangingEngine(CountingEngine):
 class Hanging(Counting):
     """Never comes back from epoch 1."""
 
-    def open(self, keyspace: KeySpace) -> CountingEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return HangingEngine(keyspace)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from anabranch.model.keyspace import Int64s, KeySpace
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState
 
 INITIAL_ROWS = "rows"
@@ -108,5 +109,5 @@ class OperatorDefinition(Protocol):
     def output_schema(self) -> pa.Schema:
         """Columns of the outputs, without GROUP."""
 
-    def open(self, keyspace: KeySpace) -> OperatorEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> OperatorEngine:
         """Make the engine, in a worker."""

@@ -20,6 +20,7 @@ from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.contract import OperatorDefinition, OperatorEngine
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
 DECAY = 0.8
@@ -57,11 +58,16 @@ class OperatorSlot:
 
     @classmethod
     def open(
-        cls, name: str, definition_id: int, definition: OperatorDefinition, keyspace: KeySpace
+        cls,
+        name: str,
+        definition_id: int,
+        definition: OperatorDefinition,
+        keyspace: KeySpace,
+        backend: Backend = MEMORY,
     ) -> OperatorSlot:
         """Start the operator's engine."""
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
-        return cls(name, definition_id, definition.open(keyspace), schema, keyspace)
+        return cls(name, definition_id, definition.open(keyspace, backend), schema, keyspace)
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""

@@ -15,6 +15,7 @@ from anabranch.processor.columnar.engine import ColumnarDefinition, ColumnarEngi
 from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.contract import Sections
+from tests.unit.state.backends import in_use
 
 
 @dataclass
@@ -48,7 +49,7 @@ class MemoryWorker:
     def __init__(self, definition: ColumnarDefinition, keyspace: KeySpace | None = None) -> None:
         self.keyspace = keyspace or KeySpace(groups=8, bins=4)
         self.definition: ColumnarDefinition = pickle.loads(pickle.dumps(definition))
-        self.engine: ColumnarEngine = self.definition.open(self.keyspace)
+        self.engine: ColumnarEngine = self.definition.open(self.keyspace, in_use())
         self.groups = tuple(range(self.keyspace.groups))
         self.tables: dict[int, GroupTable] = {g: self.engine.create_group() for g in self.groups}
         self.stats = OperatorStats()

@@ -17,6 +17,7 @@ from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
 from anabranch.processor.rows.handle import RecordingHandle
 from anabranch.state.arrow_types import arrow_type
 from anabranch.state.contract import GroupState, Sections
+from tests.unit.state.backends import in_use
 
 cloudpickle: Any = _cloudpickle
 __all__ = ["Service", "define", "hash_keys"]
@@ -116,7 +117,7 @@ class Service:
     def __init__(self, definition: RowOperatorDefinition, groups: int = 8, bins: int = 4) -> None:
         self.definition = definition
         self.keyspace = KeySpace(groups, bins)
-        self.engine = definition.open(self.keyspace)
+        self.engine = definition.open(self.keyspace, in_use())
         self.states: dict[int, GroupState] = {
             group: self.engine.create_group() for group in range(groups)
         }

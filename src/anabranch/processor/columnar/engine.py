@@ -14,6 +14,7 @@ from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
 from anabranch.processor.columnar.returned import Returned
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.keyed import KeyedEntries
@@ -49,15 +50,18 @@ class ColumnarDefinition:
             **self.processor.describe(),
         }
 
-    def open(self, keyspace: KeySpace) -> ColumnarEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> ColumnarEngine:
         """Make the engine."""
-        return ColumnarEngine(self, keyspace)
+        return ColumnarEngine(self, keyspace, backend)
 
 
 class ColumnarEngine:
     """One columnar operator on one worker; see `OperatorEngine`."""
 
-    def __init__(self, definition: ColumnarDefinition, keyspace: KeySpace) -> None:
+    def __init__(
+        self, definition: ColumnarDefinition, keyspace: KeySpace, backend: Backend = MEMORY
+    ) -> None:
+        self._backend = backend
         self._processor = definition.processor
         self._definition = definition
         self._keyspace = keyspace
@@ -69,7 +73,7 @@ class ColumnarEngine:
 
     def create_group(self) -> GroupTable:
         """Empty table for a key group."""
-        return GroupTable(self._layout, self._keyspace)
+        return self._backend.new_table(self._layout, self._keyspace)
 
     def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
         """Rows of all chunks, then the entries that expire."""
@@ -135,6 +139,7 @@ class ColumnarEngine:
         segments, hashes, keys = self._group(rows)
         groups, bounds, present = self._split(hashes)
         chosen = [tables[int(group)] for group in present]
+        self._backend.bring_tables(chosen, bounds, hashes)
         entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
         batch = self._batch(entries, rows, segments, tx.times, combined)
         self._finish(tx, entries, groups, Returned(self._processor, "process", batch), stats)

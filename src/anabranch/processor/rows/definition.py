@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorEngine
 from anabranch.state.arrow_types import arrow_type
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.rows.layout import VariableSpec
 
 
@@ -69,10 +70,10 @@ class RowOperatorDefinition:
     def output_schema(self) -> pa.Schema:
         return pa.schema(list(arrow_type(self.output)))
 
-    def open(self, keyspace: KeySpace) -> OperatorEngine:
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> OperatorEngine:
         from anabranch.processor.rows.engine import RowEngine
 
-        return RowEngine(self, keyspace)
+        return RowEngine(self, keyspace, backend)
 
 
 def _described(name: str, data_type: Any) -> dict[str, str]:

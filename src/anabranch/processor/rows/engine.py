@@ -30,6 +30,7 @@ from anabranch.processor.rows.handle import WorkerHandle
 from anabranch.processor.rows.input import make_rows
 from anabranch.processor.rows.output import RowWriter
 from anabranch.processor.rows.variables import in_order
+from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState
 from anabranch.state.rows.group import RowGroupState
 from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout
@@ -42,8 +43,11 @@ class RowEngine:
     Each transaction has a fresh processor, from `init` to `close`, as each task has in Spark.
     """
 
-    def __init__(self, definition: RowOperatorDefinition, keyspace: KeySpace) -> None:
+    def __init__(
+        self, definition: RowOperatorDefinition, keyspace: KeySpace, backend: Backend = MEMORY
+    ) -> None:
         self._definition = definition
+        self._backend = backend
         self._layout = Layout(
             definition.key_schema,
             definition.variables,
@@ -69,7 +73,7 @@ class RowEngine:
         self._is_fresh = True
 
     def create_group(self) -> GroupState:
-        return RowGroupState(self._layout)
+        return self._backend.new_rows(self._layout)
 
     def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
         groups = {group: cast(RowGroupState, states[group]) for group in tx.groups}
@@ -160,6 +164,7 @@ class RowEngine:
             if chunk.rows.num_rows == 0:
                 continue
             keyed = self._keyed(chunk.rows, source)
+            self._bring(keyed, groups)
             per_key = self._inputs(keyed, source)
             for key in self._visit(keyed, groups):
                 try:
@@ -191,6 +196,7 @@ class RowEngine:
         clock: TimerValues,
     ) -> None:
         """The hot loop: everything per key happens here, with as few calls as possible."""
+        self._bring(keyed, groups)
         cursor = self._cursor
         blank = self._layout.blank
         handle_rows = self._processor.handleInputRows
@@ -227,6 +233,10 @@ class RowEngine:
                 self._output_groups.append((group, len(self._outputs) - before))
         except Exception as error:
             raise self._failure("handleInputRows", error) from error
+
+    def _bring(self, keyed: KeyedRows, groups: Mapping[int, RowGroupState]) -> None:
+        states = [groups[group] for group in keyed.groups]
+        self._backend.bring_rows(states, keyed.keys_per_group, keyed.hashes)
 
     def _visit(self, keyed: KeyedRows, groups: Mapping[int, RowGroupState]) -> Iterator[Any]:
         """Make each key the current one in turn."""
@@ -280,7 +290,7 @@ class RowEngine:
             before = len(self._outputs)
             due = [
                 (expiry_ms, key)
-                for expiry_ms, keys in groups[group].timers.take(until_ms)
+                for expiry_ms, keys in groups[group].take_timers(until_ms)
                 for key in _by_hash(groups[group], keys, expiry_ms)
             ]
             try:

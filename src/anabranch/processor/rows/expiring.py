@@ -150,7 +150,7 @@ def remove_expired(group: RowGroupState, now_ms: int) -> None:
     """Drop what has expired by now; at the end of a transaction, also for keys without rows."""
     for variable in group.layout.expiring:
         slot = variable.slot
-        for _, items in group.expiries[slot].take(now_ms):
+        for _, items in group.take_expired(slot, now_ms):
             for item in items:
                 key, user_key = cast(Any, item) if variable.spec.kind == "map" else (item, None)
                 record = group.records.get(key)

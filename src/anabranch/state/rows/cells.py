@@ -21,6 +21,13 @@ class MapCell(dict[Any, Any]):
         super().__init__()
         self.undo_log: dict[Any, Any] = {}
 
+    @classmethod
+    def of(cls, entries: dict[Any, Any]) -> MapCell:
+        """With these entries, and nothing to undo."""
+        cell = cls()
+        cell.update(entries)
+        return cell
+
     def put(self, user_key: Any, entry: Any) -> bool:
         """Set an entry; whether it is new."""
         former = self.get(user_key, ABSENT)

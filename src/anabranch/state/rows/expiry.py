@@ -52,6 +52,12 @@ class ExpiryIndex:
         """What `take` would return."""
         return [(at, self._buckets[at]) for at in self._heap if at <= until_ms]
 
+    def clear(self) -> None:
+        """Forget all hints."""
+        self._buckets.clear()
+        self._heap.clear()
+        self.begin()
+
     def begin(self) -> None:
         """Start of a transaction: the last one stays."""
         for expiry_ms, item in self._stale:

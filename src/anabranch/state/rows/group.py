@@ -129,6 +129,14 @@ class RowGroupState:
         records_bytes = sum(map(size_of, sample)) * len(self.records) // len(sample)
         return records_bytes + sys.getsizeof(self.records)
 
+    def take_timers(self, until_ms: int) -> list[tuple[int, set[Any]]]:
+        """Keys by the times of their timers that are due; some may be gone meanwhile."""
+        return self.timers.take(until_ms)
+
+    def take_expired(self, slot: int, now_ms: int) -> list[tuple[int, set[Any]]]:
+        """Keys (with user keys for a map) whose values may have expired, by time."""
+        return self.expiries[slot].take(now_ms)
+
     def due_timers(self, until_ms: int) -> Int64s:
         """Hashes of the keys that have a timer due by then."""
         found = {

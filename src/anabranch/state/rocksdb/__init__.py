@@ -1,0 +1,1 @@
+"""State that may be larger than memory: a working set in memory over a local RocksDB."""
