@@ -9,15 +9,33 @@ if TYPE_CHECKING:
     from anabranch import agg, errors
     from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
     from anabranch.service import StateService
+    from anabranch.spark.exporting import Restoring, initial_state, source_offsets
+    from anabranch.spark.state_source import register
 
-__all__ = ["ColumnarProcessor", "KeyedBatch", "StateService", "Update", "agg", "errors"]
+__all__ = [
+    "ColumnarProcessor",
+    "KeyedBatch",
+    "Restoring",
+    "StateService",
+    "Update",
+    "agg",
+    "errors",
+    "initial_state",
+    "register",
+    "source_offsets",
+]
 
 _COLUMNAR = "anabranch.processor.columnar.api"
+_EXPORTING = "anabranch.spark.exporting"
 _HOMES = {
     "ColumnarProcessor": _COLUMNAR,
     "KeyedBatch": _COLUMNAR,
+    "Restoring": _EXPORTING,
     "StateService": "anabranch.service",
     "Update": _COLUMNAR,
+    "initial_state": _EXPORTING,
+    "register": "anabranch.spark.state_source",
+    "source_offsets": _EXPORTING,
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "a streaming query that is rescaled while it runs, checked",
     "run": "a workload under load, rescaled while it runs, verified",
+    "state": "look into a state location, or export from it",
     "bench": "compare with Spark's own operators, on the same data",
     "simulate": "run the protocol against crashes and delays, from a seed",
     "doctor": "check that this machine can run Anabranch",

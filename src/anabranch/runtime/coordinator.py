@@ -73,7 +73,7 @@ class Coordinator:
         self._clock = clock
         self._run_id = secrets.token_hex(4)
         self._lock = threading.RLock()
-        self._store_lock = threading.Lock()
+        self.store_lock = threading.Lock()
         self._operators: dict[str, Operator] = {}
         self._requests: dict[int, Future[Message]] = {}
         self._request_ids = itertools.count(1)
@@ -94,7 +94,7 @@ class Coordinator:
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
         )
-        self._maintenance = Maintenance(store, self._store_lock, self._pool)
+        self._maintenance = Maintenance(store, self.store_lock, self._pool)
         self.moves = Reconfigurer(
             self._machine,
             self._lock,
@@ -123,19 +123,11 @@ class Coordinator:
             }
         )
         pickled = header + b"\n" + cloudpickle.dumps(definition)
-        with self._store_lock:
-            record = self._store.open_operator(name, definition.description, self.keyspace)
-            epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]
-        committed = epochs.pop() if epochs else None
-        before = epochs.pop() if epochs else None
+        with self.store_lock:
+            self._store.open_operator(name, definition.description, self.keyspace)
         with self._lock:
             self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
-            first = None if record.first_epoch is None else Epoch(record.first_epoch)
-            self._dispatch(
-                protocol.OperatorRegistered(
-                    name, record.query_id, committed, before, first, name in self._start_empty
-                )
-            )
+        self.announce(name)
         for worker, peer in self._pool.peers().items():
             try:
                 peer.send("install", pickled)
@@ -143,10 +135,19 @@ class Coordinator:
                 _log.info("Worker %s went away while it was prepared: %s", worker, error)
         return definition_id
 
-    def is_known(self, name: str) -> bool:
-        """Whether an operator of that name was defined in this run."""
-        with self._lock:
-            return name in self._operators
+    def announce(self, name: str) -> None:
+        """Tell the protocol what the location holds of an operator."""
+        with self.store_lock:
+            record = self._store.operator(name)
+            epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]
+        committed = epochs.pop() if epochs else None
+        before = epochs.pop() if epochs else None
+        first = None if record.first_epoch is None else Epoch(record.first_epoch)
+        self._dispatch(
+            protocol.OperatorRegistered(
+                name, record.query_id, committed, before, first, name in self._start_empty
+            )
+        )
 
     def has_begun(self, name: str) -> bool:
         """Whether a batch of the operator's present definition has begun."""
@@ -292,7 +293,7 @@ class Coordinator:
                 case protocol.RefuseRequest():
                     self._answer(effect.request, effect.error)
                 case protocol.BindQuery():
-                    with self._store_lock:
+                    with self.store_lock:
                         self._store.bind_query(effect.operator, effect.query_id, effect.first)
                 case protocol.WriteManifest():
                     self._write_manifest(effect)
@@ -333,7 +334,7 @@ class Coordinator:
         name, epoch = effect.operator, effect.epoch
         try:
             # 1. What the epoch starts from; 2. its changes and finished snapshots; 3. it exists.
-            with self._store_lock:
+            with self.store_lock:
                 previous = None if effect.base is None else self._store.manifest(name, effect.base)
                 manifest = self._manifest(previous, effect)
                 crash_point("coordinator", "before-manifest")

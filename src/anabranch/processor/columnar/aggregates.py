@@ -63,6 +63,11 @@ class AggregateProcessor(ColumnarProcessor):
     def state_schema(self) -> pa.Schema:
         return self._state_schema
 
+    @property
+    def measures(self) -> Sequence[Measure]:
+        """The aggregates, in the order of the result."""
+        return self._measures
+
     def process(self, batch: KeyedBatch) -> Update:
         state: list[Any] = []
         for measure in self._measures:

@@ -79,6 +79,11 @@ class SessionProcessor(ColumnarProcessor):
     def state_schema(self) -> pa.Schema:
         return self._state_schema
 
+    @property
+    def measures(self) -> Sequence[Measure]:
+        """The aggregates, in the order of the result."""
+        return self._measures
+
     def describe(self) -> dict[str, Any]:
         return {"operation": "sessions"}
 
