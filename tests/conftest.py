@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration", "spark")
+FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration", "faults", "spark")
 """Cheap and telling first: a broken unit fails before a JVM starts."""
 
 ROOT = Path(__file__).parent.parent

@@ -14,6 +14,7 @@ from pyarrow import fs as pafs
 
 from anabranch.durability.blobs import BlobStore, MemoryBlobStore
 from anabranch.errors import CorruptState
+from tests.faults import s3 as s3_server
 
 
 def local(folder: Path) -> BlobStore:
@@ -52,6 +53,12 @@ def subtree_of_mock(folder: Path) -> BlobStore:
 
 def generic(folder: Path) -> BlobStore:
     store = BlobStore((pafs.PyFileSystem(GenericHandler(folder / "generic")), ""))
+    assert not store.is_local
+    return store
+
+
+def s3(folder: Path) -> BlobStore:
+    store = BlobStore(s3_server.server().location())
     assert not store.is_local
     return store
 
@@ -109,6 +116,7 @@ MAKERS: list[Callable[[Path], BlobStore]] = [
     mock,
     subtree_of_mock,
     generic,
+    s3,
 ]
 
 
@@ -248,7 +256,7 @@ def test_map_ahead_keeps_the_order_and_raises(store: BlobStore) -> None:
 
 
 def test_a_pickled_store_is_the_same_place(store: BlobStore) -> None:
-    if not store.is_local:
+    if not store.is_local and not store.location.startswith("s3:"):
         pytest.skip("the test's file system lives in this process")
     store.write("f", b"1")
     assert read(pickle.loads(pickle.dumps(store)), "f") == b"1"

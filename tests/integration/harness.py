@@ -48,9 +48,11 @@ AnyCluster = TypeVar("AnyCluster", bound="Cluster")
 
 
 class Cluster:
-    """A service on a folder, with the counting operator."""
+    """A service on a folder or other location, with the counting operator."""
 
-    def __init__(self, folder: Path, workers: int = 2, definition: Any = None) -> None:
+    def __init__(
+        self, folder: Path | str, workers: int = 2, definition: Any = None, **settings: Any
+    ) -> None:
         self.store = StateStore(str(folder)).open()
         self._attempts = itertools.count(1)
         config = functools.partial(
@@ -59,6 +61,7 @@ class Cluster:
             location=str(folder),
             key_groups=KEYSPACE.groups,
             bins=KEYSPACE.bins,
+            **settings,
         )
         self.coordinator = Coordinator(
             self.store, LocalLauncher(), FixedClock(), KEYSPACE, workers, config, "127.0.0.1"

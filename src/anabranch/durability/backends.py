@@ -19,7 +19,6 @@ Chunks = Sequence[Any]
 """Objects with the buffer protocol, in order."""
 
 _WRITEV_MAX = 512
-_ATOMIC_PUT = frozenset({"s3", "gcs", "abfs"})
 
 
 class Backend(Protocol):
@@ -170,7 +169,7 @@ class LocalBackend:
 
 
 class ArrowBackend:
-    """Any pyarrow file system; an object store's put is atomic, elsewhere a rename makes it so."""
+    """Any pyarrow file system: temporary name, rename."""
 
     is_local = False
 
@@ -178,19 +177,12 @@ class ArrowBackend:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self._shown = shown.rstrip("/")
-        base = filesystem
-        while isinstance(base, pafs.SubTreeFileSystem):
-            base = base.base_fs
-        self._atomic_put = base.type_name in _ATOMIC_PUT
 
     def full_name(self, path: str) -> str:
         return f"{self._shown}/{path}" if path else self._shown
 
     def write(self, path: str, chunks: Chunks) -> None:
         target = self._inner(path)
-        if self._atomic_put:
-            self._put(target, chunks)
-            return
         temporary = temporary_name(target)
         if folder := target.rpartition("/")[0]:
             self._filesystem.create_dir(folder, recursive=True)
@@ -214,11 +206,14 @@ class ArrowBackend:
     def size(self, path: str) -> int:
         information = self._filesystem.get_file_info(self._inner(path))
         if information.type != pafs.FileType.File:
-            raise FileNotFoundError(errno.ENOENT, "No such file", self.full_name(path))
+            raise missing(self.full_name(path))
         return int(information.size)
 
     def read(self, path: str, offset: int, length: int | None) -> Any:
-        with self._filesystem.open_input_file(self._inner(path)) as file:
+        return self._read(self._inner(path), offset, length)
+
+    def _read(self, target: str, offset: int, length: int | None) -> Any:
+        with self._filesystem.open_input_file(target) as file:
             file.seek(min(offset, file.size()))
             return file.read_buffer(length)
 
@@ -245,6 +240,11 @@ class ArrowBackend:
         content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         with self._filesystem.open_output_stream(target) as stream:
             stream.write(content)
+
+
+def missing(name: str) -> FileNotFoundError:
+    """As a local file system has it."""
+    return FileNotFoundError(errno.ENOENT, "No such file", name)
 
 
 def temporary_name(target: str) -> str:

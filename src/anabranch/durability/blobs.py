@@ -13,9 +13,13 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from anabranch.durability.backends import ArrowBackend, Backend, LocalBackend
+from anabranch.durability.failures import STORAGE_ERRORS, advice, reason
 from anabranch.durability.locks import Hold
 from anabranch.durability.memory import Faults, Memory, MemoryBackend
 from anabranch.durability.names import TEMPORARY_SUFFIX
+from anabranch.durability.objects import ObjectBackend
+from anabranch.durability.retries import PatientBackend, tries_of
+from anabranch.durability.s3 import RETRY_SECONDS, open_s3
 from anabranch.errors import (
     CorruptState,
     InvalidArgument,
@@ -29,7 +33,7 @@ Location = str | os.PathLike[str] | tuple[Any, str]
 Paths = list[str]
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-_STORAGE_ERRORS = (OSError, pa.ArrowException)
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 _AHEAD_LOCAL = 2
 _AHEAD_REMOTE = 16
 
@@ -46,12 +50,20 @@ class BlobStore:
 
     def __init__(self, location: Location, *, fsync: bool = True) -> None:
         self._backend: Backend = _open_backend(location, fsync)
+        self._given = location
         self._ahead = _AHEAD_LOCAL if self._backend.is_local else _AHEAD_REMOTE
 
     @property
     def location(self) -> str:
         """The location's full name: an absolute path or a URI."""
         return self._backend.full_name("")
+
+    @property
+    def address(self) -> str:
+        """What opens this location in another process: with options and credentials, not shown."""
+        if self.is_local or not isinstance(self._given, str):
+            return self.location
+        return self._given
 
     @property
     def is_local(self) -> bool:
@@ -165,11 +177,9 @@ class BlobStore:
     def _writing(self, path: str) -> Iterator[None]:
         try:
             yield
-        except _STORAGE_ERRORS as error:
-            raise LocationNotWritable(
-                f"Cannot write {self.full_name(path)}: {_reason(error)}. Check that the location "
-                "exists, has free space, and that this process may write there."
-            ) from error
+        except STORAGE_ERRORS as error:
+            otherwise = "Check that it can be reached and that this process may write there."
+            raise LocationNotWritable(self._message("write", path, error, otherwise)) from error
 
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
@@ -180,11 +190,13 @@ class BlobStore:
                 f"State file {self.full_name(path)} is missing. Restore it from a backup of the "
                 "state location; files of a state location must not be deleted by hand."
             ) from error
-        except _STORAGE_ERRORS as error:
-            raise LocationError(
-                f"Cannot read {self.full_name(path)}: {_reason(error)}. Check that the location "
-                "can be reached and that this process may read it."
-            ) from error
+        except STORAGE_ERRORS as error:
+            otherwise = "Check that it can be reached and that this process may read there."
+            raise LocationError(self._message("read", path, error, otherwise)) from error
+
+    def _message(self, verb: str, path: str, error: BaseException, otherwise: str) -> str:
+        why = f"{reason(error)}{tries_of(error)}"
+        return f"Cannot {verb} {self.full_name(path)}: {why}. {advice(error, otherwise)}"
 
 
 class MemoryBlobStore(BlobStore):
@@ -192,6 +204,7 @@ class MemoryBlobStore(BlobStore):
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
+        self._given = "memory:"
         self._backend = MemoryBackend(self._memory)
         self._ahead = 1  # no threads: a simulation must be repeatable
 
@@ -223,16 +236,20 @@ def _open_backend(location: Location, fsync: bool) -> Backend:
         raise InvalidArgument("The state location is empty. Give a folder or a URI.")
     if not _URI.match(name):
         return LocalBackend(os.path.expanduser(name), fsync)
-    # Spark's names for the same stores.
+    # Spark's names for the same store.
     uri = re.sub(r"\A(s3a|s3n)://", "s3://", name)
+    if uri.startswith("s3://"):
+        s3 = open_s3(uri)
+        return PatientBackend(ObjectBackend(s3.filesystem, s3.path, s3.shown), s3.retry_seconds)
+    shown = re.sub(r"://[^/@]*@", "://", name.split("?", 1)[0])
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
-    except (ValueError, *_STORAGE_ERRORS) as error:
+    except (ValueError, *STORAGE_ERRORS) as error:
         raise InvalidArgument(
-            f"Cannot use {name!r} as a state location: {_reason(error)}. "
+            f"Cannot use {shown!r} as a state location: {reason(error)}. "
             "Give a folder, or a URI that pyarrow.fs.FileSystem.from_uri takes."
         ) from error
-    return _backend_of(filesystem, path, name.split("?", 1)[0], fsync)
+    return _backend_of(filesystem, path, shown, fsync)
 
 
 def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Backend:
@@ -241,7 +258,8 @@ def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Backend:
         base, inner = base.base_fs, f"{base.base_path.rstrip('/')}/{inner.lstrip('/')}"
     if isinstance(base, pafs.LocalFileSystem):
         return LocalBackend(inner, fsync)
-    return ArrowBackend(filesystem, path, shown)
+    kind = ObjectBackend if base.type_name in _OBJECT_STORES else ArrowBackend
+    return PatientBackend(kind(filesystem, path, shown), RETRY_SECONDS)
 
 
 def _checked(path: str) -> str:
@@ -254,9 +272,3 @@ def _chunks(buffers: bytes | Sequence[Any]) -> Sequence[Any]:
     if isinstance(buffers, (bytes, bytearray, memoryview, pa.Buffer)):
         return [buffers]
     return buffers
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.rstrip(".")
-    return str(error).rstrip(".") or type(error).__name__

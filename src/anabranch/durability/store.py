@@ -110,14 +110,6 @@ class StateStore:
         self._hold = hold
         return self
 
-    def look(self) -> StateStore:
-        """Check a location that is only read: nothing is held, so its service may be running."""
-        if not self._check_format():
-            raise StateMismatch(
-                f"{self.blobs.location} holds no state. Give the location of a StateService."
-            )
-        return self
-
     def close(self) -> None:
         """Let go of the location (idempotent)."""
         if self._hold is not None:
@@ -221,6 +213,12 @@ class StateStore:
         if known:
             self._check_not_collected(manifest)
         self.check_fence()
+        stored = self.operator(manifest.operator)
+        # The query too, should binding it have failed when its first batch began.
+        bound = replace(stored, query_id=manifest.query_id or stored.query_id)
+        if bound != stored:
+            self.blobs.write(names.operator_path(bound.name), bound.encode())
+            self._records[bound.name] = bound
         path = names.manifest_path(manifest.operator, manifest.epoch)
         self.blobs.write(path, manifest.encode())
         # A new owner may have come between check and write, where nothing locks them out.
@@ -317,8 +315,13 @@ class StateStore:
         if not suspects:
             return
         # The last two: when the last epoch runs again, its predecessor comes from the one before.
-        last = [self.manifest(manifest.operator, epoch) for epoch in known[-2:]]
-        listed = {ref.path for earlier in last for ref in earlier.files}
+        listed: set[str] = set()
+        for epoch in known[-2:]:
+            try:
+                listed.update(ref.path for ref in self.manifest(manifest.operator, epoch).files)
+            except CorruptState:
+                if epoch != manifest.epoch:  # that one is about to be replaced
+                    raise
         lost = [path for path in suspects if path not in listed]
         if lost:
             raise ProtocolViolation(

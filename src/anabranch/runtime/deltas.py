@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,7 +72,7 @@ class DeltaLogs:
         self._keyspace = keyspace
         self._bytes_max = bytes_max
         self._logs: dict[Place, DeltaLog] = {}
-        self._numbers = itertools.count(time.time_ns())
+        self._numbers = itertools.count(secrets.randbits(60))
         self._lock = threading.Lock()
 
     def open(self, place: Place, as_of: int) -> DeltaLog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from anabranch.errors import ReconfigurationFailed
 from anabranch.model.ids import WorkerId
 from anabranch.model.stats import ROWS_FORWARDED
+from anabranch.runtime import steady
 
 CANCELLED = "It was cancelled."
 
@@ -96,7 +96,7 @@ class MoveHandle:
     batches: Callable[[float], tuple[Mapping[str, Any], ...]]
     on_cancel: Callable[[MoveHandle], MoveHandle]
     on_retarget: Callable[[MoveHandle, int], MoveHandle]
-    started: float = field(default_factory=time.time)
+    started: float = field(default_factory=steady.now)
     _ended: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "running"
     _fraction: float = 0.0
@@ -156,7 +156,7 @@ class MoveHandle:
         return MoveReport(
             self.strategy,
             outcome,
-            time.time() - self.started,
+            steady.now() - self.started,
             self.workers_before,
             self.workers_after,
             counters.get("flips", progress.settled),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from anabranch.model.ids import WorkerId
 from anabranch.model.routing import Routing
 from anabranch.model.stats import add_stats
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.runtime import steady
 from anabranch.runtime.pool import WorkerPool
 
 
@@ -47,7 +47,7 @@ class Operator:
         """A task has begun. One that begins twice runs several lanes in turn: coalesce()."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
-            self.timings.append(BatchTiming(epoch, time.time()))
+            self.timings.append(BatchTiming(epoch, steady.now()))
         if attempt in self.begun:
             raise displaced(self.name)
         self.begun.add(attempt)
@@ -57,7 +57,7 @@ class Operator:
         timing = self.timings[-1] if self.timings else None
         if timing is None or timing.epoch != epoch:
             return None
-        timing.seconds = time.time() - timing.started
+        timing.seconds = steady.now() - timing.started
         for stats in list(self.lane_stats.values()):
             add_stats(timing.stats, stats)
         return timing.seconds

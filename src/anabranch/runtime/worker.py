@@ -53,7 +53,6 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, blobs: BlobStore) -> None:
         self._config = config
-        self._backend = config.open_backend()
         self._core = core = WorkerCore(config, blobs)
         core.answer = self._answer
         self._tx_ids = itertools.count(1)
@@ -112,7 +111,6 @@ class Worker:
         for slot in self._core.slots.values():
             with slot.apply_lock:
                 slot.engine.close()
-        self._backend.close()
 
     def _install(self, body: bytes) -> Message:
         head, pickled = body.split(b"\n", 1)
@@ -125,9 +123,7 @@ class Worker:
         sys.path.extend(path for path in header["python_path"] if path not in sys.path)
         try:
             definition = cloudpickle.loads(pickled)
-            slot = OperatorSlot.open(
-                name, header["definition"], definition, self._config.keyspace, self._backend
-            )
+            slot = OperatorSlot.open(name, header["definition"], definition, self._config.keyspace)
         except Exception as error:
             raise ProcessorError(
                 f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
@@ -247,7 +243,7 @@ class Worker:
                 if not run.todo.empty():  # refused or replaced meanwhile
                     return
                 run.rows.append(batch)
-        except ConnectionLost:
+        except (ConnectionLost, AnabranchError):  # or no disk is left for the rows
             self._core.dispatch(protocol.LaneGone(run.opened.tx))
             raise
         if run.todo.empty():

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from anabranch.errors import AnabranchError
+
 MEMORY_BYTES_MAX = 128 << 20
 
 
@@ -39,8 +41,19 @@ class Spool:
         self._batches.append(batch)
         self._batches_bytes += size
         if self._batches_bytes > self._memory_bytes_max:
+            self._spill()
+
+    def _spill(self) -> None:
+        try:
             self._files.append(_SpillFile(self._batches))
-            self._batches, self._batches_bytes = [], 0
+        except OSError as error:
+            raise AnabranchError(
+                f"Rows of a batch do not fit into memory and cannot be kept in "
+                f"{tempfile.gettempdir()}: {error.strerror or error}. Free space there, or set "
+                "TMPDIR to a folder on a larger disk, and start the query again. Nothing was "
+                "changed."
+            ) from error
+        self._batches, self._batches_bytes = [], 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for file in self._files:
