@@ -5,17 +5,17 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import sys
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
+from anabranch.processor.contract import OperatorDefinition
 from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig
 from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.launcher import LocalLauncher
@@ -25,6 +25,11 @@ from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
 from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.state_source import register
+from anabranch.state.backend import check_backend
+
+if TYPE_CHECKING:
+    from anabranch.spark.importing import ImportReport
 
 __all__ = ["StateService"]
 
@@ -46,6 +51,13 @@ class StateService(Reconfigurable):
         Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
         Limit for rows in flight in each worker; beyond it they go to disk.
+    backend : str
+        Where state is while the service runs: "memory", or "rocksdb" for state larger than that
+        (needs `pip install 'anabranch[rocksdb]'`). May change from one start to the next.
+    state_memory_bytes : int
+        With "rocksdb", what each worker uses of memory for state, beside that of a batch's keys.
+    local_dir : str, optional
+        With "rocksdb", a folder on a local disk; by default Spark's `spark.local.dir`.
     host : str
         Interface to listen on; loopback unless Spark's executors are on other hosts.
     fsync : bool
@@ -73,17 +85,22 @@ class StateService(Reconfigurable):
         bins: int = 16,
         lanes: int | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        backend: str = "memory",
+        state_memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        local_dir: str | None = None,
         host: str = "127.0.0.1",
         fsync: bool = True,
         start_empty: Collection[str] = (),
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        check_backend(backend, state_memory_bytes, local_dir)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
         self._clock = SparkClock()
         self._enabled: Any = None
-        _use_same_python(spark)
+        self._definitions: dict[str, OperatorDefinition] = {}
+        register(spark)
         self._store = StateStore(location, fsync=fsync).open()
         try:
             self._coordinator = Coordinator(
@@ -100,6 +117,9 @@ class StateService(Reconfigurable):
                     bins=bins,
                     memory_bytes=memory_bytes,
                     fsync=fsync,
+                    backend=backend,
+                    state_memory_bytes=state_memory_bytes,
+                    local_dir=local_dir or _local_dir(spark),
                 ),
                 host,
                 start_empty,
@@ -134,7 +154,7 @@ class StateService(Reconfigurable):
     def _is_free(self, name: str) -> bool:
         """Whether a name can be used for another definition: never used, or its query has ended."""
         query_id = self._coordinator.query_of(name)
-        if not self._coordinator.is_known(name):
+        if name not in self._definitions:
             return True
         if query_id is None or not self._coordinator.has_begun(name):
             return False  # defined for a query that is still to come
@@ -152,7 +172,7 @@ class StateService(Reconfigurable):
                 "define the operator again, or give this one a name of its own: its state is kept "
                 "under it."
             )
-        return attach(
+        result = attach(
             self._coordinator,
             self._store.blobs,
             self._clock,
@@ -161,6 +181,50 @@ class StateService(Reconfigurable):
             self._lanes,
             own_stage,
         )
+        self._definitions[name] = plan.definition
+        return result
+
+    def import_checkpoint(
+        self,
+        checkpoint: str,
+        *,
+        to: str,
+        result: DataFrame,
+        operators: Mapping[str, int] | None = None,
+    ) -> ImportReport:
+        """Go on from a query that ran on Spark's own operators: its state, offsets, watermark.
+
+        Define the query on this service, import, then start it with `to` as checkpointLocation.
+        The old query must have been stopped; its checkpoint stays as it is.
+
+        Parameters
+        ----------
+        checkpoint : str
+            checkpointLocation of the old query.
+        to : str
+            New folder for the new query's checkpoint.
+        result : DataFrame
+            What the new query writes: its sources must be those of the old query.
+        operators : mapping of str to int, optional
+            For each operator of this service its operatorId in the old query (the source
+            "state-metadata" lists them). Not needed if both have one.
+        """
+        from anabranch.spark.importing import import_checkpoint
+
+        self._check_running()
+        report = import_checkpoint(
+            self._spark,
+            self._store,
+            self._coordinator.store_lock,
+            self._definitions,
+            checkpoint,
+            to,
+            result,
+            operators,
+        )
+        for name in report.rows:
+            self._coordinator.announce(name)
+        return report
 
     # -- operation --
 
@@ -209,6 +273,12 @@ def _stop(coordinator: Coordinator, store: StateStore) -> None:
     store.close()
 
 
+def _local_dir(spark: SparkSession) -> str | None:
+    """Where Spark keeps what does not fit into memory."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", "")
+    return (folders or "").split(",")[0] or None
+
+
 def _check_arguments(
     spark: Any,
     location: Any,
@@ -245,11 +315,3 @@ def _check_arguments(
         )
     if not isinstance(memory_bytes, int) or memory_bytes < 16 << 20:
         raise InvalidArgument(f"memory_bytes must be at least 16 MiB, got {memory_bytes}.")
-
-
-def _use_same_python(spark: SparkSession) -> None:
-    """Tasks need this package: on one machine, let Spark use the driver's interpreter."""
-    context = spark.sparkContext
-    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen and str(context.master).startswith("local"):
-        context.pythonExec = sys.executable

@@ -110,6 +110,14 @@ class StateStore:
         self._hold = hold
         return self
 
+    def look(self) -> StateStore:
+        """Check a location that is only read: nothing is held, so its service may be running."""
+        if not self._check_format():
+            raise StateMismatch(
+                f"{self.blobs.location} holds no state. Give the location of a StateService."
+            )
+        return self
+
     def close(self) -> None:
         """Let go of the location (idempotent)."""
         if self._hold is not None:

@@ -53,6 +53,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, blobs: BlobStore) -> None:
         self._config = config
+        self._backend = config.open_backend()
         self._core = core = WorkerCore(config, blobs)
         core.answer = self._answer
         self._tx_ids = itertools.count(1)
@@ -111,6 +112,7 @@ class Worker:
         for slot in self._core.slots.values():
             with slot.apply_lock:
                 slot.engine.close()
+        self._backend.close()
 
     def _install(self, body: bytes) -> Message:
         head, pickled = body.split(b"\n", 1)
@@ -123,7 +125,9 @@ class Worker:
         sys.path.extend(path for path in header["python_path"] if path not in sys.path)
         try:
             definition = cloudpickle.loads(pickled)
-            slot = OperatorSlot.open(name, header["definition"], definition, self._config.keyspace)
+            slot = OperatorSlot.open(
+                name, header["definition"], definition, self._config.keyspace, self._backend
+            )
         except Exception as error:
             raise ProcessorError(
                 f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
