@@ -76,6 +76,10 @@ class OperatorStats:
 class OperatorEngine(Protocol):
     """One operator on one worker."""
 
+    @property
+    def logs_since_begin(self) -> bool:
+        """Whether `apply` logs all changes since `begin`, also those of `apply` calls before."""
+
     def create_group(self) -> GroupState:
         """Empty state for a key group."""
 

@@ -58,6 +58,8 @@ class ColumnarDefinition:
 class ColumnarEngine:
     """One columnar operator on one worker; see `OperatorEngine`."""
 
+    logs_since_begin = False
+
     def __init__(
         self, definition: ColumnarDefinition, keyspace: KeySpace, backend: Backend = MEMORY
     ) -> None:

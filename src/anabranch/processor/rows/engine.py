@@ -43,6 +43,8 @@ class RowEngine:
     Each transaction has a fresh processor, from `init` to `close`, as each task has in Spark.
     """
 
+    logs_since_begin = True
+
     def __init__(
         self, definition: RowOperatorDefinition, keyspace: KeySpace, backend: Backend = MEMORY
     ) -> None:

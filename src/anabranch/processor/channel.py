@@ -1,0 +1,181 @@
+"""Any operator with channels in front of its key groups: rows can be kept now and applied later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.processor.contract import (
+    BatchTimes,
+    OperatorEngine,
+    OperatorStats,
+    RowChunk,
+    Transaction,
+)
+from anabranch.state.channel import CHANNEL, ChannelledState, Waiting, added, as_applied, drained
+from anabranch.state.contract import GroupState
+
+States = Mapping[int, GroupState]
+_HASH_ONLY = pa.schema([pa.field(HASH, pa.int64())])
+
+
+class ChannelEngine:
+    """`OperatorEngine` around another one.
+
+    A transaction is deferred (its rows wait, the operator does not hear of them) or applied: first
+    what waits, batch by batch with the clocks of each, then its own rows. So a key's rows are seen
+    in the same order and with the same clocks whatever was deferred; outputs come later.
+
+    With `logs_rows` changelogs contain a transaction's rows instead of what they have changed:
+    restoring means to apply them again, and to forget the outputs.
+    """
+
+    def __init__(self, engine: OperatorEngine, keyspace: KeySpace, logs_rows: bool = False) -> None:
+        self.inner = engine
+        self._keyspace = keyspace
+        self._logs_rows = logs_rows
+
+    def create_group(self) -> GroupState:
+        """Empty state with an empty channel."""
+        return ChannelledState(self.inner.create_group())
+
+    def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
+        """Keys with something due."""
+        return self.inner.due_hashes(cast(ChannelledState, state).inner, times)
+
+    def close(self) -> None:
+        """End of the worker."""
+        self.inner.close()
+
+    def defer(self, tx: Transaction, states: States) -> None:
+        """Keep the rows of some of the transaction's key groups for a later one."""
+        arrived = self._by_group(tx, states)
+        for some in arrived:
+            state = cast(ChannelledState, states[some.group])
+            state.waiting = (*state.waiting, some)
+        if arrived:
+            tx.log(CHANNEL, added(arrived))
+
+    def apply(self, tx: Transaction, states: States) -> OperatorStats:
+        """What waits, then the transaction's own rows."""
+        channels = {group: cast(ChannelledState, states[group]) for group in tx.groups}
+        inner = {group: state.inner for group, state in channels.items()}
+        logs_rows = self._logs_rows and not any(True for _ in tx.initial())
+        stats = self._drain(tx, channels, logs_rows)
+        own: Transaction = _Part(tx, logs=False) if logs_rows else tx
+        _add(stats, self.inner.apply(own, inner))
+        if logs_rows:
+            tx.log(CHANNEL, added(as_applied(self._by_group(tx, states))))
+        return stats
+
+    def _drain(
+        self, tx: Transaction, channels: Mapping[int, ChannelledState], logs_rows: bool
+    ) -> OperatorStats:
+        stats = OperatorStats()
+        waiting = [some for state in channels.values() for some in state.waiting]
+        if not waiting:
+            return stats
+        # An operator whose log covers all since `begin` says everything at the end.
+        logs = not logs_rows and not self.inner.logs_since_begin
+        for epoch in sorted({some.epoch for some in waiting}):
+            for is_applied in (False, True):
+                batch = [w for w in waiting if (w.epoch, w.is_applied) == (epoch, is_applied)]
+                if batch:
+                    part = _Part(tx, batch, logs=logs, emits=not is_applied)
+                    inner = {some.group: channels[some.group].inner for some in batch}
+                    done = self.inner.apply(part, inner)
+                    _add(stats, OperatorStats() if is_applied else done)
+        for state in channels.values():
+            state.waiting = ()
+        if logs_rows:  # what is durable stays what it was, except for the mark
+            news = [some for some in waiting if not some.is_applied]
+            if news:
+                tx.log(CHANNEL, added(as_applied(news)))
+        else:
+            groups = sorted({some.group for some in waiting})
+            last = max(some.epoch for some in waiting)
+            tx.log(CHANNEL, drained(groups, last, waiting[0].rows))
+        return stats
+
+    def _by_group(self, tx: Transaction, states: States) -> list[Waiting]:
+        """The transaction's rows, key group by key group, also where there are none."""
+        clocks = cast("tuple[int, int, int]", astuple(tx.times))
+        rows: dict[int, pa.Table] = {}
+        empty = _HASH_ONLY.empty_table()
+        for chunk in tx.chunks():
+            groups = self._keyspace.group_of(chunk.rows.column(HASH).to_numpy())
+            order = np.argsort(groups, kind="stable")
+            ordered = chunk.rows.take(pa.array(order))
+            empty = ordered.slice(0, 0)
+            found, starts = np.unique(groups[order], return_index=True)
+            ends = [*starts[1:].tolist(), len(order)]
+            for group, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+                rows[group] = ordered.slice(start, end - start)
+        return [
+            Waiting(group, tx.epoch, clocks, rows.get(group, empty))
+            for group in tx.groups
+            if group in states
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A transaction for some of what a transaction has to do (contract: Transaction)."""
+
+    whole: Transaction
+    waiting: Sequence[Waiting] | None = None
+    """One batch of several key groups; None: the transaction's own rows."""
+    logs: bool = True
+    emits: bool = True
+
+    @property
+    def epoch(self) -> int:
+        """Of the batch that brought the rows."""
+        return self.whole.epoch if self.waiting is None else self.waiting[0].epoch
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Key groups to apply."""
+        if self.waiting is None:
+            return self.whole.groups
+        return tuple(some.group for some in self.waiting)
+
+    @property
+    def times(self) -> BatchTimes:
+        """Clocks of the batch that brought the rows."""
+        if self.waiting is None:
+            return self.whole.times
+        return BatchTimes(*self.waiting[0].clocks)
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """The rows."""
+        if self.waiting is None:
+            yield from self.whole.chunks()
+            return
+        tables = [some.rows for some in self.waiting if some.rows.num_rows]
+        if tables:
+            yield RowChunk(self.groups, pa.concat_tables(tables))
+
+    def initial(self) -> Iterator[RowChunk]:
+        """None: these are not the first rows, or there are no initial ones."""
+        return iter(())
+
+    def emit(self, rows: pa.Table) -> None:
+        """Outputs, if they are not out yet."""
+        if self.emits:
+            self.whole.emit(rows)
+
+    def log(self, section: str, entries: pa.Table) -> None:
+        """Changes, if somebody wants them."""
+        if self.logs:
+            self.whole.log(section, entries)
+
+
+def _add(total: OperatorStats, more: OperatorStats) -> None:
+    for each in fields(OperatorStats):
+        setattr(total, each.name, getattr(total, each.name) + getattr(more, each.name))
