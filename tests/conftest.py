@@ -39,6 +39,8 @@ def pytest_configure() -> None:
     # Before any JVM starts: Spark must use this interpreter and stay on this machine.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Test JVMs live for minutes at most: the optimising compiler costs more than it saves.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

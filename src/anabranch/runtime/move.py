@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from anabranch.errors import ReconfigurationFailed
@@ -93,7 +94,8 @@ class MoveHandle:
     workers_before: tuple[WorkerId, ...]
     workers_after: tuple[WorkerId, ...]
     look: Callable[[MoveHandle], tuple[Progress, Mapping[str, int]]]
-    batches: Callable[[float], tuple[Mapping[str, Any], ...]]
+    batches: Callable[[float, float], tuple[Mapping[str, Any], ...]]
+    """Those that ended after one time and began before another."""
     on_cancel: Callable[[MoveHandle], MoveHandle]
     on_retarget: Callable[[MoveHandle, int], MoveHandle]
     started: float = field(default_factory=steady.now)
@@ -139,9 +141,13 @@ class MoveHandle:
 
     def report(self) -> MoveReport:
         """What it has done so far."""
-        if self._report is not None:
-            return self._report
-        return self._make_report("running", *self.look(self))
+        if self._report is None:
+            return self._make_report("running", *self.look(self))
+        # The batch that ran when the move ended has ended since.
+        batches = self.batches(self.started, self.started + self._report.seconds)
+        if len(batches) > len(self._report.batches):
+            self._report = replace(self._report, batches=batches)
+        return self._report
 
     def ended(self, reason: str, counters: Mapping[str, int]) -> None:
         """The protocol has nothing left to do for it: batches from now on are not its business."""
@@ -162,7 +168,7 @@ class MoveHandle:
             counters.get("flips", progress.settled),
             counters.get("bytes", 0),
             dict(counters),
-            self.batches(self.started),
+            self.batches(self.started, math.inf),
         )
 
     def __repr__(self) -> str:

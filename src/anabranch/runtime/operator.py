@@ -15,6 +15,11 @@ from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime import steady
 from anabranch.runtime.pool import WorkerPool
 
+BATCHES_KEPT = 1000
+"""For reports of moves."""
+BATCHES_SHOWN = 100
+"""By status()."""
+
 
 @dataclass(slots=True)
 class BatchTiming:
@@ -36,7 +41,7 @@ class Operator:
     pickled: bytes
     initial: list[str]
     definition_id: int
-    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=100))
+    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
     times: tuple[int, BatchTimes] | None = None
     begun_epoch: int = -1
@@ -94,7 +99,9 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
-                "batches": [asdict(timing) for timing in operators[name].timings],
+                "batches": [
+                    asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
+                ],
             }
             for name, committed in summary["committed"].items()
         },

@@ -285,7 +285,7 @@ class Reconfigurer:
         )
         return progress, counters
 
-    def _batches(self, since: float) -> tuple[Mapping[str, Any], ...]:
+    def _batches(self, since: float, until: float) -> tuple[Mapping[str, Any], ...]:
         with self._lock:
             operators = list(self._operators.values())
         return tuple(
@@ -297,7 +297,9 @@ class Reconfigurer:
             }
             for operator in operators
             for timing in list(operator.timings)
-            if timing.seconds is not None and timing.started + timing.seconds >= since
+            if timing.seconds is not None
+            and timing.started + timing.seconds >= since
+            and timing.started <= until
         )
 
     def _seconds_before(self) -> list[float]:
