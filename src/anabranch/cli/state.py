@@ -37,6 +37,9 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--timers", action="store_true", help="its timers instead")
     parser.add_argument("--batch", type=int, metavar="N", help="as of this batch (default: last)")
     parser.add_argument("--nested", action="store_true", help="lists and maps as one row a key")
+    parser.add_argument(
+        "--ignore-waiting", action="store_true", help="leave out rows that are not applied yet"
+    )
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows to show")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write all rows as Parquet")
     parser.add_argument("--json", action="store_true", help="list as JSON")
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from anabranch.spark.state_reader import StateReader, StateSelection
 
     selection = StateSelection(
-        args.operator, args.variable, args.batch, args.timers, not args.nested
+        args.operator, args.variable, args.batch, args.timers, not args.nested, args.ignore_waiting
     )
     reader = StateReader(args.location, selection)
     if args.export is not None:

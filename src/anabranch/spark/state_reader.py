@@ -18,9 +18,10 @@ from anabranch.durability.restore import load_groups
 from anabranch.durability.store import StateStore
 from anabranch.errors import CorruptState, EpochGap, InvalidArgument
 from anabranch.spark.state_shapes import Shape, shapes_of
+from anabranch.state.channel import ChannelledState
 from anabranch.state.rows.layout import TIMERS
 
-_PARTITION_BYTES = 32 << 20
+_PARTITION_BYTES = 16 << 20
 _PARTITIONS_MIN = 4
 
 
@@ -33,6 +34,8 @@ class StateSelection:
     epoch: int | None = None
     timers: bool = False
     flatten: bool = True
+    ignore_waiting: bool = False
+    """Read entries also where rows of some batches wait to be applied to them."""
 
 
 class StateReader:
@@ -81,12 +84,29 @@ class StateReader:
 
     def read(self, groups: Collection[int]) -> Iterator[pa.Table]:
         """The entries of some key groups, a table for each that has any."""
+
+        def create() -> ChannelledState:
+            return ChannelledState(self._shape.create())
+
         with self._explained():
-            restored = load_groups(self._blobs, self._manifest, groups, self._shape.create)
+            restored = load_groups(self._blobs, self._manifest, groups, create)
         for group in sorted(restored):
-            table = self._shape.table(restored.pop(group).state, group)
+            state = restored.pop(group).state
+            if not self._selection.ignore_waiting:
+                self._check_applied(state)
+            table = self._shape.table(state.inner, group)
             if table.num_rows:
                 yield table
+
+    def _check_applied(self, state: ChannelledState) -> None:
+        waiting = [some.epoch for some in state.waiting if some.rows.num_rows]
+        if waiting:
+            raise EpochGap(
+                f"The state of operator {self.operator!r} as of batch {self.epoch} has rows of "
+                f"batch {waiting[0]} that are stored but not applied yet: the service checkpoints "
+                "so. Only the operator itself can apply them. Read another batch, or give "
+                "ignoreWaitingRows=true to read the state without them."
+            )
 
     @functools.cached_property
     def _shape(self) -> Shape:

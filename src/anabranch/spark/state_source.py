@@ -26,6 +26,7 @@ _OPTIONS = (
     "batchId",
     "readRegisteredTimers",
     "flattenCollectionTypes",
+    "ignoreWaitingRows",
     "numPartitions",
 )
 _ADVICE = {
@@ -98,6 +99,7 @@ class StateSource(DataSource):
                 epoch=_number(options, "batchId", 0),
                 timers=_flag(options, "readRegisteredTimers", False),
                 flatten=_flag(options, "flattenCollectionTypes", True),
+                ignore_waiting=_flag(options, "ignoreWaitingRows", False),
             ),
         )
 
