@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import agg, errors
+    from anabranch.durability.savepoint import Savepoint
     from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
     from anabranch.service import StateService
     from anabranch.spark.exporting import Restoring, initial_state, source_offsets
@@ -16,6 +17,7 @@ __all__ = [
     "ColumnarProcessor",
     "KeyedBatch",
     "Restoring",
+    "Savepoint",
     "StateService",
     "Update",
     "agg",
@@ -31,6 +33,7 @@ _HOMES = {
     "ColumnarProcessor": _COLUMNAR,
     "KeyedBatch": _COLUMNAR,
     "Restoring": _EXPORTING,
+    "Savepoint": "anabranch.durability.savepoint",
     "StateService": "anabranch.service",
     "Update": _COLUMNAR,
     "initial_state": _EXPORTING,

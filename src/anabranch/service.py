@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 import weakref
 from collections.abc import Collection, Mapping
 from types import TracebackType
@@ -12,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.durability.checkpoints import SparkCheckpoint
+from anabranch.durability.restoring import restore_savepoint
+from anabranch.durability.savepoint import Savepoint, create_savepoint, list_savepoints
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorDefinition
 from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig
 from anabranch.runtime.coordinator import Coordinator
+from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import LocalLauncher
+from anabranch.runtime.lookups import LiveState
 from anabranch.runtime.reconfigurable import Reconfigurable
 from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.spark.attach import attach
@@ -66,6 +72,9 @@ class StateService(Reconfigurable):
         Names of operators that are new in a query that has run before, and start empty there.
         Without it, a batch after the first one that finds no state is refused: it was lost or is
         elsewhere.
+    restore : str, optional
+        Path of a savepoint that the state starts from, in a new location. May stay when the program
+        starts again: the savepoint is restored once.
 
     Examples
     --------
@@ -91,6 +100,7 @@ class StateService(Reconfigurable):
         host: str = "127.0.0.1",
         fsync: bool = True,
         start_empty: Collection[str] = (),
+        restore: str | None = None,
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         check_backend(backend, state_memory_bytes, local_dir)
@@ -100,9 +110,13 @@ class StateService(Reconfigurable):
         self._clock = SparkClock()
         self._enabled: Any = None
         self._definitions: dict[str, OperatorDefinition] = {}
+        self._saving = threading.Lock()
         register(spark)
         self._store = StateStore(location, fsync=fsync).open()
         try:
+            restore_savepoint(
+                self._store, restore, self._keyspace, lambda step: crash_point("driver", step)
+            )
             self._coordinator = Coordinator(
                 self._store,
                 LocalLauncher(),
@@ -227,6 +241,39 @@ class StateService(Reconfigurable):
         return report
 
     # -- operation --
+
+    def state(self, operator: str, variable: str | None = None) -> LiveState:
+        """State to look keys up in, as of the last committed batch, while queries run and move.
+
+        `service.state("totals").get("a")` is a Row; name a `variable` of a StatefulProcessor with
+        several ("$timers" are its timers).
+        """
+        self._check_running()
+        return self._coordinator.lookups.state(operator, variable)
+
+    def savepoint(self, name: str, *, checkpoints: Collection[str] = ()) -> Savepoint:
+        """Save the state of all operators under a name, while queries run; kept until deleted.
+
+        All operators of a query are saved as of the same batch, the last one that Spark has
+        committed, with Spark's offsets if the query runs; of one that does not, give the
+        `checkpointLocation`.
+        """
+        self._check_running()
+        given = [SparkCheckpoint(location) for location in checkpoints]
+        running = self._clock.checkpoints(self._coordinator.query_of)
+        known = {checkpoint.query_id: checkpoint for checkpoint in (*running, *given)}
+        with self._saving:
+            return create_savepoint(
+                self._store,
+                self._coordinator.store_lock,
+                name,
+                list(known.values()),
+                lambda step: crash_point("driver", step),
+            )
+
+    def savepoints(self) -> list[Savepoint]:
+        """Savepoints in this location, the oldest first."""
+        return list_savepoints(self._store.blobs)
 
     def status(self) -> dict[str, Any]:
         """Workers, key groups, rows and bytes of state, last epochs, batch timings."""

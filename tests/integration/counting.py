@@ -107,6 +107,9 @@ class CountingEngine:
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         return np.empty(0, np.int64)
 
+    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+        raise NotImplementedError
+
     def close(self) -> None:
         pass
 
@@ -116,6 +119,9 @@ class Counting:
 
     description: Mapping[str, Any] = {"kind": "test-counting", "key": "long"}
     output_schema = OUTPUT
+
+    def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
+        return [f"stored {stored}"]
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return CountingEngine(keyspace)

@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "a streaming query that is rescaled while it runs, checked",
     "run": "a workload under load, rescaled while it runs, verified",
     "state": "look into a state location, or export from it",
+    "savepoint": "named copies of a location's state: list, create, copy, delete",
     "bench": "compare with Spark's own operators, on the same data",
     "simulate": "run the protocol against crashes and delays, from a seed",
     "doctor": "check that this machine can run Anabranch",

@@ -12,6 +12,11 @@ FORMAT_FILE = "format.json"
 FENCE_FILE = "fence.json"
 LOCK_FILE = "lock"
 OPERATORS_FOLDER = "operators"
+SAVEPOINTS_FOLDER = "savepoints"
+SAVEPOINT_FILE = "savepoint.json"
+"""Makes a savepoint exist: written last."""
+RESTORE_FILE = "restore.json"
+"""Which savepoint a location was made from."""
 TEMPORARY_SUFFIX = ".tmp"
 
 _ESCAPED_LENGTH_MAX = 120
@@ -85,6 +90,27 @@ def snapshot_path(
 def initial_path(operator: str, part: str | int) -> str:
     """A file of initial-state rows."""
     return f"{initial_folder(operator)}/{escape(str(part))}.initial"
+
+
+def savepoint_folder(name: str) -> str:
+    """Folder of a savepoint: a state location of its own, with SAVEPOINT_FILE."""
+    return f"{SAVEPOINTS_FOLDER}/{escape(name)}"
+
+
+def saved_checkpoint_folder(query_id: str) -> str:
+    """Folder, in a savepoint, of a Spark checkpoint that goes on after it."""
+    return f"checkpoints/{escape(query_id)}"
+
+
+def origin_path(operator: str) -> str:
+    """The manifest of what a savepoint brought: the state before the operator's first epoch."""
+    return f"{manifest_folder(operator)}/origin.json"
+
+
+def restored_path(operator: str, kind: str, savepoint: str, number: int) -> str:
+    """A file that a savepoint brought; of epoch 0, so that it is garbage once no epoch needs it."""
+    folder = snapshot_folder(operator) if kind == "snapshot" else changelog_folder(operator)
+    return f"{folder}/{_digits(0)}-restored-{savepoint[:12]}-{number}.{kind}"
 
 
 def epoch_of(path: str) -> int | None:

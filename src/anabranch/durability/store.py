@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from anabranch.durability import garbage, names
 from anabranch.durability.blobs import BlobStore, Location
-from anabranch.durability.differences import differences, normalised
+from anabranch.durability.differences import normalised
 from anabranch.durability.documents import seal, unseal
 from anabranch.durability.garbage import Collected
 from anabranch.durability.locks import Hold
 from anabranch.durability.manifest import FileRef, Manifest
 from anabranch.durability.owner import Owner
+from anabranch.durability.record import Compare, OperatorRecord
 from anabranch.errors import (
     CorruptState,
     EpochGap,
@@ -27,42 +29,13 @@ from anabranch.errors import (
 )
 from anabranch.model.keyspace import KeySpace
 
+__all__ = ["LOCATION_FORMAT", "RESTORED_FORMAT", "OperatorRecord", "StateStore"]
+
 LOCATION_FORMAT = 1
+RESTORED_FORMAT = 2
+"""Of locations that a savepoint was restored into: earlier releases would start from nothing."""
+
 _CACHED_MANIFESTS_MAX = 32
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRecord:
-    """What must stay the same for an operator's state to be usable."""
-
-    name: str
-    keyspace: KeySpace
-    description: Mapping[str, Any]
-    query_id: str | None = None
-    first_epoch: int | None = None
-    """The first batch that ever began; it must exist before a later one can."""
-
-    def encode(self) -> bytes:
-        """The bytes of operator.json."""
-        return seal(
-            {
-                "name": self.name,
-                "groups": self.keyspace.groups,
-                "bins": self.keyspace.bins,
-                "description": self.description,
-                "query_id": self.query_id,
-                "first_epoch": self.first_epoch,
-            }
-        )
-
-    @classmethod
-    def decode(cls, content: bytes, name: str) -> OperatorRecord:
-        """Read operator.json."""
-        body = unseal(content, name)
-        keyspace = KeySpace(body["groups"], body["bins"])
-        return cls(
-            body["name"], keyspace, body["description"], body["query_id"], body["first_epoch"]
-        )
 
 
 class StateStore:
@@ -86,6 +59,8 @@ class StateStore:
         self._records: dict[str, OperatorRecord] = {}
         self._manifests: dict[tuple[str, int], Manifest] = {}
         self._epochs: dict[str, list[int]] = {}
+        self.pins: Counter[tuple[str, int]] = Counter()
+        """Operators and epochs that are being read: garbage collection leaves them alone."""
 
     def open(self) -> StateStore:
         """Create or open the location and take hold of it."""
@@ -145,9 +120,16 @@ class StateStore:
         return sorted(found)
 
     def open_operator(
-        self, name: str, description: Mapping[str, Any], keyspace: KeySpace
+        self,
+        name: str,
+        description: Mapping[str, Any],
+        keyspace: KeySpace,
+        compare: Compare | None = None,
     ) -> OperatorRecord:
-        """Create an operator's folder, or check that its state fits what is asked."""
+        """Create an operator's folder, or check that its state fits what is asked.
+
+        `compare` says what of a stored description cannot be read; None: whatever differs.
+        """
         asked = OperatorRecord(name, keyspace, normalised(description))
         path = names.operator_path(name)
         if not self.blobs.exists(path):
@@ -156,7 +138,7 @@ class StateStore:
             self.check_fence()
             self.blobs.create_exclusive(path, asked.encode())
         stored = self._decode_record(path)
-        self._check_record(stored, asked)
+        stored.check(asked, self.blobs.location, compare)
         self._records[name] = stored
         return stored
 
@@ -169,18 +151,20 @@ class StateStore:
     def bind_query(self, operator: str, query_id: str, first_epoch: int) -> None:
         """Bind an operator's state to a Spark query for good, or check that it is bound to it."""
         stored = self.operator(operator)
-        bound = replace(stored, query_id=query_id, first_epoch=first_epoch)
         if stored.query_id in (None, query_id):
-            if bound != stored:
-                self.check_fence()
-                self.blobs.write(names.operator_path(operator), bound.encode())
-                self._records[operator] = bound
+            self._write_record(replace(stored, query_id=query_id, first_epoch=first_epoch))
         else:
             raise StateMismatch(
                 f"The state of operator {operator!r} in {self.blobs.location} belongs to query "
                 f"{stored.query_id}, but query {query_id} asks for it. Start the query with the "
                 "checkpoint location that it had, or use another state location."
             )
+
+    def _write_record(self, record: OperatorRecord) -> None:
+        if record != self.operator(record.name):
+            self.check_fence()
+            self.blobs.write(names.operator_path(record.name), record.encode())
+            self._records[record.name] = record
 
     def epochs(self, operator: str) -> list[int]:
         """Epochs that can be restored, ascending."""
@@ -209,6 +193,15 @@ class StateStore:
         self._remember(manifest)
         return manifest
 
+    def before(self, operator: str, base: int | None) -> Manifest | None:
+        """The manifest that an epoch builds on; None as base: what was there before the first."""
+        if base is not None:
+            return self.manifest(operator, base)
+        if self.operator(operator).restored_epoch is None:
+            return None
+        path = names.origin_path(operator)
+        return Manifest.decode(self.blobs.read(path).to_pybytes(), self.blobs.full_name(path))
+
     def commit(self, manifest: Manifest) -> None:
         """Make an epoch exist. Its last execution counts; an epoch before the last is refused."""
         known = self._known_epochs(manifest.operator)
@@ -222,11 +215,11 @@ class StateStore:
             self._check_not_collected(manifest)
         self.check_fence()
         stored = self.operator(manifest.operator)
+        # Files of a new schema are never under the description of an old one.
+        described = normalised(dict(manifest.description))
         # The query too, should binding it have failed when its first batch began.
-        bound = replace(stored, query_id=manifest.query_id or stored.query_id)
-        if bound != stored:
-            self.blobs.write(names.operator_path(bound.name), bound.encode())
-            self._records[bound.name] = bound
+        query_id = manifest.query_id or stored.query_id
+        self._write_record(replace(stored, description=described, query_id=query_id))
         path = names.manifest_path(manifest.operator, manifest.epoch)
         self.blobs.write(path, manifest.encode())
         # A new owner may have come between check and write, where nothing locks them out.
@@ -252,9 +245,11 @@ class StateStore:
             )
         self.check_fence()
         epochs = self.epochs(operator)
-        kept = epochs[-retain:]
-        if not kept:
+        if not epochs:
             return Collected()
+        pinned = [epoch for (name, epoch), count in self.pins.items() if name == operator and count]
+        oldest = min([epochs[-retain:][0], *pinned])
+        kept = [epoch for epoch in epochs if epoch >= oldest]
         collected = garbage.collect(self.blobs, operator, epochs, kept, self.manifest)
         self._epochs[operator] = kept
         for key in [key for key in self._manifests if key[0] == operator and key[1] < kept[0]]:
@@ -297,24 +292,12 @@ class StateStore:
         version = body.get("anabranch_state_format") if isinstance(body, dict) else None
         if not isinstance(version, int):
             raise CorruptState(f"{name} has no format version. Restore it from a backup.")
-        if version > LOCATION_FORMAT:
+        if version > RESTORED_FORMAT:
             raise FormatNotSupported(
                 f"{self.blobs.location} has state format {version}, this release reads up to "
-                f"{LOCATION_FORMAT}. Use the release of Anabranch that wrote it, or a newer one."
+                f"{RESTORED_FORMAT}. Use the release of Anabranch that wrote it, or a newer one."
             )
         return True
-
-    def _check_record(self, stored: OperatorRecord, asked: OperatorRecord) -> None:
-        found = differences(
-            {"name": stored.name, **_keyspace(stored), "description": stored.description},
-            {"name": asked.name, **_keyspace(asked), "description": asked.description},
-        )
-        if found:
-            raise StateMismatch(
-                f"The stored state of operator {asked.name!r} in {self.blobs.location} does not "
-                f"fit the query: {'; '.join(found)}. Undo the change, or start with a new operator "
-                "name or state location."
-            )
 
     def _check_not_collected(self, manifest: Manifest) -> None:
         known = self._known_epochs(manifest.operator)
@@ -368,7 +351,3 @@ class StateStore:
             f"State location {self.blobs.location} {what}: {who}. "
             "Stop that query first, or use another state location."
         )
-
-
-def _keyspace(record: OperatorRecord) -> dict[str, int]:
-    return {"key groups": record.keyspace.groups, "bins": record.keyspace.bins}

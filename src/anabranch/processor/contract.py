@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.backend import MEMORY, Backend
-from anabranch.state.contract import GroupState
+from anabranch.state.contract import GroupState, Sections
 
 INITIAL_ROWS = "rows"
 """Section name in the files that keep an operator's initial state."""
@@ -98,6 +98,12 @@ class OperatorEngine(Protocol):
         such entries, and the next transaction that has them removes them.
         """
 
+    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+        """What is stored for keys (HASH and the key columns): as it is, or was at the last `begin`.
+
+        For the driver, which knows the operator's definition too; changes nothing.
+        """
+
     def close(self) -> None:
         """End of the worker: let user code clean up."""
 
@@ -108,6 +114,9 @@ class OperatorDefinition(Protocol):
     @property
     def description(self) -> Mapping[str, Any]:
         """JSON-able: what must be the same between runs (kind, keys, state variables, types)."""
+
+    def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
+        """What of state with another description cannot be used, in words; empty: all can."""
 
     @property
     def output_schema(self) -> pa.Schema:

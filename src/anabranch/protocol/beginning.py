@@ -50,7 +50,10 @@ def begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | No
     if committed is None and first is not None and event.epoch > first:
         return _incomplete(event, first, current)  # it began before a restart
     if committed is None and first is None and event.epoch > 0 and not operator.start_empty:
-        return _no_state(event)
+        if operator.restored is None:
+            return _no_state(event)
+        if event.epoch != operator.restored + 1:
+            return _not_after(event, operator.restored)
     if committed is None or event.epoch in (committed, committed + 1):
         return None
     direction = "ahead of" if event.epoch > committed else "behind"
@@ -68,6 +71,15 @@ def _no_state(event: LaneBegan) -> AnabranchError:
         "point to it. If foreachBatch did not use its DataFrame in the first batch, let it, and "
         "start the query with a new checkpoint. If the operator is new in this query and shall "
         f"start empty here, say StateService(..., start_empty=['{event.operator}'])."
+    )
+
+
+def _not_after(event: LaneBegan, restored: Epoch) -> AnabranchError:
+    return EpochGap(
+        f"Spark asked for batch {event.epoch} of operator '{event.operator}', whose state was "
+        f"restored from a savepoint as of batch {restored}. Start the query with a new checkpoint, "
+        f"which begins at batch 0, or with the savepoint's own, which goes on at batch "
+        f"{restored + 1} (anabranch savepoint checkpoint). Nothing was changed."
     )
 
 

@@ -89,6 +89,7 @@ class OperatorView:
     first: Epoch | None = None
     """The operator's first epoch; matters until something is committed."""
     start_empty: bool = False
+    restored: Epoch | None = None
     base: Epoch | None = None
     """Epoch that `current` is built on."""
     current: EpochProgress | None = None
@@ -166,6 +167,7 @@ class CoordinatorMachine:
             event.before_committed,
             event.first,
             event.start_empty,
+            event.restored,
         )
         self.operators[event.operator] = view
         if old is None:

@@ -27,6 +27,8 @@ class OperatorRegistered:
     """Epoch that BindQuery remembered: until it is committed, no other one may begin."""
     start_empty: bool = False
     """Whether an operator without state may begin in the middle of a query."""
+    restored: Epoch | None = None
+    """Epoch of the savepoint that is its state before its first epoch: 0, or the one after."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ class Arrivals:
     def complete_from_store(self, slot: OperatorSlot, record: Arriving, as_of: int | None) -> None:
         """Bins that never came: no transaction has touched them, so any later epoch has them."""
         assert record.state is not None
-        if as_of is not None:
+        if as_of is not None or slot.is_restored:
             read = slot.read(self._core.blobs, (record.group,), as_of, sorted(record.missing))
             sections = read[record.group].state.export()
             record.state.install(without(sections, None, record.fetched, self._keyspace))

@@ -229,6 +229,7 @@ class ArrivingGroups:
         """Add what has come; nobody works on the state meanwhile."""
         if received.is_replica:
             state = slot.states[record.group]
+            slot.views.pop(record.group, None)
             received.replay(state)
             record.state, record.missing = state, set()
         else:

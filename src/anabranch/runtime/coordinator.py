@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -16,7 +14,6 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.store import StateStore
@@ -30,14 +27,15 @@ from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import Launcher
+from anabranch.runtime.lookups import Lookups
 from anabranch.runtime.maintenance import Maintenance
-from anabranch.runtime.operator import Operator, describe
+from anabranch.runtime.operator import Operator, describe, packed
 from anabranch.runtime.pool import WorkerPool
 from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.transport.auth import new_token
 from anabranch.transport.client import Peer
 from anabranch.transport.server import Reply, Server
-from anabranch.transport.wire import Message, decode, encode
+from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.coordinator")
 
@@ -74,6 +72,7 @@ class Coordinator:
         self._run_id = secrets.token_hex(4)
         self._lock = threading.RLock()
         self.store_lock = threading.Lock()
+        """Guards the store."""
         self._operators: dict[str, Operator] = {}
         self._requests: dict[int, Future[Message]] = {}
         self._request_ids = itertools.count(1)
@@ -103,6 +102,7 @@ class Coordinator:
             self._operators,
             self._maintenance.publish,
         )
+        self.lookups = Lookups(self._machine, self._lock, self._pool, self._operators, keyspace)
         self._server = Server(host, self.token, self)
         self.address = self._server.address
         self._perform(effects)
@@ -114,17 +114,15 @@ class Coordinator:
 
         Returns the number of this definition: lanes of an earlier one of the same name are refused.
         """
-        definition_id = next(self._definition_ids)
-        header = encode(
-            {
-                "operator": name,
-                "definition": definition_id,
-                "python_path": [os.path.abspath(path) for path in sys.path],
-            }
-        )
-        pickled = header + b"\n" + cloudpickle.dumps(definition)
         with self.store_lock:
-            self._store.open_operator(name, definition.description, self.keyspace)
+            record = self._store.open_operator(
+                name, definition.description, self.keyspace, definition.unreadable
+            )
+        definition_id = next(self._definition_ids)
+        is_restored = record.restored_epoch is not None
+        pickled = packed(name, definition_id, definition, is_restored)
+        if is_restored:
+            initial = []  # it is in the savepoint's state
         with self._lock:
             self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
         self.announce(name)
@@ -142,10 +140,15 @@ class Coordinator:
             epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]
         committed = epochs.pop() if epochs else None
         before = epochs.pop() if epochs else None
-        first = None if record.first_epoch is None else Epoch(record.first_epoch)
         self._dispatch(
             protocol.OperatorRegistered(
-                name, record.query_id, committed, before, first, name in self._start_empty
+                name,
+                record.query_id,
+                committed,
+                before,
+                _epoch(record.first_epoch),
+                name in self._start_empty,
+                _epoch(record.restored_epoch),
             )
         )
 
@@ -335,8 +338,7 @@ class Coordinator:
         try:
             # 1. What the epoch starts from; 2. its changes and finished snapshots; 3. it exists.
             with self.store_lock:
-                previous = None if effect.base is None else self._store.manifest(name, effect.base)
-                manifest = self._manifest(previous, effect)
+                manifest = self._manifest(self._store.before(name, effect.base), effect)
                 crash_point("coordinator", "before-manifest")
                 self._store.commit(manifest)
                 crash_point("coordinator", "after-manifest")
@@ -391,3 +393,7 @@ class Coordinator:
             except AnabranchError as error:  # the other operators need the worker all the same
                 _log.error("Worker %s: %s", worker, error)
         self._dispatch(protocol.WorkerUp(worker, incarnation))
+
+
+def _epoch(number: int | None) -> Epoch | None:
+    return None if number is None else Epoch(number)

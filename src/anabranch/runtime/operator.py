@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from pyspark import cloudpickle
 
 from anabranch.errors import AnabranchError, displaced
 from anabranch.model.ids import WorkerId
@@ -14,6 +18,7 @@ from anabranch.model.stats import add_stats
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime import steady
 from anabranch.runtime.pool import WorkerPool
+from anabranch.transport.wire import encode
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
@@ -66,6 +71,19 @@ class Operator:
         for stats in list(self.lane_stats.values()):
             add_stats(timing.stats, stats)
         return timing.seconds
+
+
+def packed(
+    name: str, definition_id: int, definition: OperatorDefinition, is_restored: bool
+) -> bytes:
+    """An operator as it is installed in workers."""
+    header = {
+        "operator": name,
+        "definition": definition_id,
+        "python_path": [os.path.abspath(path) for path in sys.path],
+        "restored": is_restored,
+    }
+    return encode(header) + b"\n" + bytes(cloudpickle.dumps(definition))
 
 
 def describe(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
-from anabranch.durability.names import manifest_path
+from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.contract import OperatorDefinition, OperatorEngine
@@ -52,6 +52,12 @@ class OperatorSlot:
     """Rows lately, by key group and bin."""
     committed: int | None = None
     """The last epoch that this worker knows to exist."""
+    views: dict[int, tuple[int | None, int]] = field(default_factory=dict)
+    """Of key groups in memory that a transaction has worked on: the epochs before and after it.
+
+    Guarded by `apply_lock`; what is held now is as of the second."""
+    is_restored: bool = False
+    """Whether a savepoint is the state before the first epoch."""
 
     def __post_init__(self) -> None:
         self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
@@ -63,11 +69,14 @@ class OperatorSlot:
         definition_id: int,
         definition: OperatorDefinition,
         keyspace: KeySpace,
+        is_restored: bool = False,
         backend: Backend = MEMORY,
     ) -> OperatorSlot:
         """Start the operator's engine."""
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
-        return cls(name, definition_id, definition.open(keyspace, backend), schema, keyspace)
+        slot = cls(name, definition_id, definition.open(keyspace, backend), schema, keyspace)
+        slot.is_restored = is_restored
+        return slot
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""
@@ -82,15 +91,16 @@ class OperatorSlot:
         bins: Collection[int] | None = None,
     ) -> dict[int, Restored[GroupState]]:
         """Key groups (or some bins of each) from the store."""
-        if as_of is None:
+        if as_of is None and not self.is_restored:
             return {group: Restored(self.engine.create_group()) for group in groups}
-        path = manifest_path(self.name, as_of)
+        path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
         manifest = Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:
         """A key group is here now, with the length of its changelog."""
         self.states[group] = state
+        self.views.pop(group, None)
         self.wear[group] = Wear(*wear)
 
     def wear_of(self, group: int) -> list[int]:
@@ -135,7 +145,7 @@ class OperatorSlot:
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Forget the state and outputs of key groups."""
         for group in groups:
-            for known in (self.states, self.outputs, self.wear):
+            for known in (self.states, self.outputs, self.wear, self.views):
                 known.pop(group, None)
 
     def drop(self) -> None:
@@ -143,3 +153,4 @@ class OperatorSlot:
         self.states.clear()
         self.outputs.clear()
         self.wear.clear()
+        self.views.clear()

@@ -22,6 +22,7 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.stats import ROWS_FORWARDED
 from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
+from anabranch.runtime.answers import Answers
 from anabranch.runtime.arrivals import Arrivals
 from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.buffer import RowBuffer
@@ -64,6 +65,7 @@ class Worker:
         self._arrivals = Arrivals(core, self._arriving, peers)
         self._forwarding = Forwarding(core, peers)
         self._snapshots = Snapshots(core)
+        self._answers = Answers(core)
         imports = Imports(core, self._arriving, self._arrivals, peers, pace)
         self._orders = Orders(core, self._arriving, imports, peers, pace, self._snapshots)
 
@@ -105,6 +107,8 @@ class Worker:
                 return self._exports.deltas(message)
             case "fetch":
                 return self._exports.fetch(message)
+            case "look-up":
+                return self._answers.look_up(message)
         raise AnabranchError(f"Unknown call '{name}': the versions of two workers differ.")
 
     def close(self) -> None:
@@ -126,7 +130,12 @@ class Worker:
         try:
             definition = cloudpickle.loads(pickled)
             slot = OperatorSlot.open(
-                name, header["definition"], definition, self._config.keyspace, self._backend
+                name,
+                header["definition"],
+                definition,
+                self._config.keyspace,
+                header.get("restored", False),
+                self._backend,
             )
         except Exception as error:
             raise ProcessorError(
@@ -306,6 +315,8 @@ class Worker:
             turn.enter_context(run.timed("apply_ms"))
             states = {group: slot.states[group] for group in run.groups}
             run.applied += run.groups
+            opened = run.opened
+            slot.views.update(dict.fromkeys(run.groups, (opened.base, opened.epoch)))
             for state in states.values():
                 state.begin()
             run.note_applied(slot.engine.apply(run, states))
@@ -315,6 +326,7 @@ class Worker:
             for group in run.applied:
                 if group in slot.states:
                     slot.states[group].undo()
+                    slot.views.pop(group, None)
         run.reset()
 
     def _persist(self, slot: OperatorSlot, run: RunningTransaction) -> None:

@@ -5,13 +5,18 @@ Spark persists both in its offset log, so a batch that runs again sees the same 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.errors import ServiceUnavailable
+from anabranch.durability.checkpoints import SparkCheckpoint
+from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.processor.contract import BatchTimes
 from anabranch.spark.plan import OperatorPlan
+
+_log = logging.getLogger("anabranch.service")
 
 
 class SparkClock:
@@ -58,6 +63,22 @@ class SparkClock:
             return True
         watermark = int(execution.watermarkTracker().currentWatermark())
         return watermark > int(last.offsetSeqMetadata().batchWatermarkMs())
+
+    def checkpoints(self, query_of: Callable[[str], str | None]) -> list[SparkCheckpoint]:
+        """Those of the operators' queries that run now, as far as they can be read from here."""
+        found: dict[str, SparkCheckpoint] = {}
+        for operator in list(self._sessions):
+            query_id = query_of(operator)
+            if query_id is None or query_id in found:
+                continue
+            execution = self._execution(operator, query_id)
+            if execution is None:
+                continue
+            try:
+                found[query_id] = SparkCheckpoint(str(execution.resolvedCheckpointRoot()))
+            except AnabranchError as error:
+                _log.warning("Offsets of query %s are not saved: %s", query_id, error)
+        return list(found.values())
 
     def is_running(self, operator: str, query_id: str) -> bool:
         """Whether a query is active."""

@@ -110,9 +110,9 @@ def test_an_unknown_scheme_is_the_callers_mistake() -> None:
 
 def test_a_newer_format_is_refused() -> None:
     blobs = MemoryBlobStore()
-    blobs.write("format.json", seal({"anabranch_state_format": 2}))
+    blobs.write("format.json", seal({"anabranch_state_format": 3}))
     before = dict(blobs.files)
-    with pytest.raises(FormatNotSupported, match="state format 2"):
+    with pytest.raises(FormatNotSupported, match="state format 3"):
         StateStore(blobs).open()
     assert blobs.files == before
     blobs.write("format.json", b"{}")

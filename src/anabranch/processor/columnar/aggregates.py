@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +96,22 @@ class AggregateProcessor(ColumnarProcessor):
         if not self._append:
             return Update(drop=drop)
         return Update(drop=drop, output=self._output(batch.key_columns, batch.state))
+
+    def show(self, state: pa.Table) -> pa.Table:
+        """The results."""
+        return pa.table({m.name: m.kernel.result(m.states(state)) for m in self._measures})
+
+    def refused_columns(self, added: Collection[str]) -> list[str]:
+        """An aggregate over rows that were not kept cannot be known, unless only the last count."""
+        names = set(added)
+        return [
+            f"aggregate {measure.name!r} was added, but rows of earlier batches are not kept to "
+            "compute it from (only last() can be added, in update mode): put it into an operator "
+            "of its own name, which starts empty"
+            for measure in self._measures
+            if any(field.name in names for field in measure.fields)
+            and (self._append or not measure.kernel.is_of_last_row)
+        ]
 
     def describe(self) -> dict[str, Any]:
         return {"operation": "aggregate", "windowed": self._windowed}

@@ -23,7 +23,7 @@ tells when it rises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,22 @@ class ColumnarProcessor(ABC):
         With the number of each row's key; None: one row for every key, in order.
         """
         raise NotImplementedError
+
+    def show(self, state: pa.Table) -> pa.Table:
+        """What a lookup gives for state columns, one row a key; the state unless overridden."""
+        return state
+
+    def refused_columns(self, added: Collection[str]) -> list[str]:
+        """Why state columns cannot be added to state that is stored without them, in words.
+
+        Entries stored before have null there: columns must be nullable unless overridden.
+        """
+        return [
+            f"the added state column {name!r} must be nullable, since entries stored before have "
+            "none"
+            for name in added
+            if not self.state_schema.field(name).nullable
+        ]
 
     def describe(self) -> dict[str, Any]:
         """JSON-able: what must not change between runs, besides key and state columns."""

@@ -14,6 +14,7 @@ from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
 from anabranch.processor.columnar.returned import Returned
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.processor.evolution import Field, changes, lost_fields
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
@@ -21,7 +22,7 @@ from anabranch.state.columnar.keyed import KeyedEntries
 from anabranch.state.columnar.layout import SECTION, Layout, columns_of
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.columnar.values import flat, to_numpy
-from anabranch.state.contract import GroupState
+from anabranch.state.contract import GroupState, Sections
 
 _PIECE_ROWS_MAX = 1 << 20
 _PIECE_BYTES_MAX = 128 << 20
@@ -49,6 +50,18 @@ class ColumnarDefinition:
             "state": [[f.name, str(f.type)] for f in self.processor.state_schema],
             **self.processor.describe(),
         }
+
+    def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
+        """All but state columns must be the same; the processor says which may be added."""
+        asked = self.description
+        found = changes({**stored, "state": None}, {**asked, "state": None})
+        if found:
+            return found
+        before = dict(stored["state"])
+        schema = self.processor.state_schema
+        fields = [Field(f.name, str(f.type), f.nullable) for f in schema]
+        added = [field.name for field in fields if field.name not in before]
+        return [*lost_fields("state", before, fields), *self.processor.refused_columns(added)]
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> ColumnarEngine:
         """Make the engine."""
@@ -91,6 +104,24 @@ class ColumnarEngine:
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         """Keys whose entries expire at the watermark."""
         return cast("GroupTable", state).peek_due(times.watermark_ms * _MICROS)
+
+    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+        """Key columns and what the processor shows of the state, for keys that have some."""
+        schema = self._definition.key_schema
+        arrays = [flat(keys.column(HASH)), *columns_of(keys, schema)]
+        wanted = pa.Table.from_arrays(arrays, names=[HASH, *schema.names])
+        segments, hashes, columns = self._group(wanted)
+        table: Any = cast("GroupTable", state)
+        bounds = np.array([0, segments.num_keys])
+        self._backend.bring_tables([table], bounds, hashes)
+        view = table.before() if before else table
+        entries = KeyedEntries.find(self._layout, [view], bounds, hashes, columns)
+        there = np.flatnonzero(~entries.is_new)
+        state_schema = nullable(self._layout.state)
+        stored = pa.Table.from_arrays(entries.state(), schema=state_schema).take(there)
+        shown = self._processor.show(stored.combine_chunks())
+        found = [*(key.take(there) for key in entries.keys), *shown.columns]
+        return {SECTION: pa.Table.from_arrays(found, names=[*schema.names, *shown.column_names])}
 
     def close(self) -> None:
         """Nothing is held."""

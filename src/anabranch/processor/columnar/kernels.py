@@ -26,6 +26,8 @@ class Kernel(ABC):
 
     fields: Sequence[pa.Field]
     """State columns."""
+    is_of_last_row = False
+    """Whether the result depends on nothing but the last row: not on what came before."""
 
     @abstractmethod
     def reduce(self, segments: Segments, column: Any) -> States:

@@ -70,6 +70,7 @@ class Nth(Kernel):
     def __init__(self, kind: pa.DataType, last: bool, ignore_nulls: bool) -> None:
         self._last = last
         self._ignore_nulls = ignore_nulls
+        self.is_of_last_row = last and not ignore_nulls
         self.fields = (
             pa.field("last" if last else "first", kind),
             pa.field("seen", pa.bool_(), nullable=False),

@@ -119,6 +119,22 @@ class SessionProcessor(ColumnarProcessor):
             output_keys=sessions.keys[closed] if self._append else None,
         )
 
+    def show(self, state: pa.Table) -> pa.Table:
+        """The results of each key's open sessions, as one list."""
+        column = flat(state.column(_SESSIONS))
+        offsets, values = list_parts(column)
+        keys = np.repeat(np.arange(len(column)), np.diff(offsets))
+        sessions = self._unpack(keys, values.flatten(), np.zeros(len(keys), bool))
+        results = [
+            measure.kernel.result(states)
+            for measure, states in zip(self._measures, sessions.states, strict=True)
+        ]
+        bounds = [to_arrow(x, None, self._moment) for x in (sessions.starts, sessions.ends)]
+        names = ["start", "end", *(measure.name for measure in self._measures)]
+        rows = pa.StructArray.from_arrays([*bounds, *results], names)
+        starts = pa.array(np.asarray(offsets, np.int32))
+        return pa.table({_SESSIONS: pa.ListArray.from_arrays(starts, rows)})
+
     # Making sessions
 
     def _from_rows(self, batch: KeyedBatch, join: bool) -> Sessions:

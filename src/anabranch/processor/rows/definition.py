@@ -11,6 +11,13 @@ from pyspark.sql.types import StructType
 
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorEngine
+from anabranch.processor.evolution import (
+    Field,
+    changes,
+    lost_fields,
+    needed_fields,
+    struct_fields,
+)
 from anabranch.state.arrow_types import arrow_type
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.rows.layout import VariableSpec
@@ -66,6 +73,28 @@ class RowOperatorDefinition:
             "deleted": sorted(self.deleted),
         }
 
+    def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
+        asked = self.description
+        same = ("kind", "key", "time_mode")
+        found = changes({k: stored.get(k) for k in same}, {k: asked[k] for k in same})
+        if found:
+            return found
+        specs = {spec.name: spec for spec in self.variables}
+        for name, before in stored["variables"].items():
+            if name in specs:
+                found += _changed(before, asked["variables"][name], specs[name])
+            elif name not in self.deleted:
+                found.append(
+                    f"state variable {name!r} was removed (to drop its state, call "
+                    f"handle.deleteIfExists({name!r}) in init)"
+                )
+        for name in stored["deleted"]:
+            if name in specs:
+                found.append(f"state variable {name!r} was deleted before: use another name")
+            elif name not in self.deleted:
+                found.append(f"handle.deleteIfExists({name!r}) must stay in init")
+        return found
+
     @property
     def output_schema(self) -> pa.Schema:
         return pa.schema(list(arrow_type(self.output)))
@@ -74,6 +103,17 @@ class RowOperatorDefinition:
         from anabranch.processor.rows.engine import RowEngine
 
         return RowEngine(self, keyspace, backend)
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any], spec: VariableSpec) -> list[str]:
+    what = f"state variable {spec.name!r}"
+    found = changes({**before, "value": None}, {**now, "value": None}, f"{what}, ")
+    stored = struct_fields(before["value"])
+    fields = [
+        Field(field.name, field.dataType.simpleString(), field.nullable)
+        for field in spec.value_schema.fields
+    ]
+    return [*found, *lost_fields(what, stored, fields), *needed_fields(what, stored, fields)]
 
 
 def _described(name: str, data_type: Any) -> dict[str, str]:

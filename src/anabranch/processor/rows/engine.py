@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from anabranch.errors import AnabranchError, ProcessorError
-from anabranch.model.keyspace import GROUP, Int64s, KeySpace
+from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.processor.rows.collector import paused_collector
 from anabranch.processor.rows.cursor import Cursor
@@ -31,10 +31,10 @@ from anabranch.processor.rows.input import make_rows
 from anabranch.processor.rows.output import RowWriter
 from anabranch.processor.rows.variables import in_order
 from anabranch.state.backend import MEMORY, Backend
-from anabranch.state.contract import GroupState
+from anabranch.state.contract import GroupState, Sections
 from anabranch.state.rows.group import RowGroupState
 from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout
-from anabranch.state.rows.sections import changelog_of
+from anabranch.state.rows.sections import changelog_of, export_records
 
 
 class RowEngine:
@@ -117,6 +117,16 @@ class RowEngine:
             return np.empty(0, np.int64)
         until_ms = times.processing_time_ms if mode == "processingtime" else times.watermark_ms
         return cast(RowGroupState, state).due_timers(until_ms)
+
+    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+        columns = [column.chunk(0) for column in keys.combine_chunks().columns[1:]]
+        wanted = self._layout.key.read(columns, keys.num_rows)
+        rows = cast(RowGroupState, state)
+        self._backend.bring_rows([rows], [keys.num_rows], keys.column(HASH).to_pylist())
+        found = rows.peek(wanted, before)
+        there = [(key, record) for key, record in zip(wanted, found, strict=True) if record]
+        records = [record for _, record in there]
+        return export_records(self._layout, [key for key, _ in there], records)
 
     def close(self) -> None:
         if self._is_fresh:

@@ -15,7 +15,15 @@ from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, Int64s
 from anabranch.state.columnar.compare import equal, is_text_or_bytes
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.index import Slots
-from anabranch.state.columnar.layout import Layout, Part, Unchanged, columns_of, fixed
+from anabranch.state.columnar.layout import (
+    KEPT_BITS,
+    Layout,
+    Part,
+    Unchanged,
+    columns_of,
+    fixed,
+    stored_columns,
+)
 from anabranch.state.columnar.values import flat, to_arrow, to_numpy
 
 if TYPE_CHECKING:
@@ -308,9 +316,9 @@ def replay(table: GroupTable, log: pa.Table) -> None:
     layout = table.layout
     bits = None
     if KEPT in log.column_names:
-        bits = flat(log.column(KEPT)).fill_null(0).to_numpy()
+        bits = _bits_now(flat(log.column(KEPT)).fill_null(0).to_numpy(), log, layout)
     hashes, ops = columns_of(log, pa.schema([pa.field(HASH, pa.int64()), pa.field(OP, pa.uint8())]))
-    keys, state = columns_of(log, layout.keys), columns_of(log, layout.state)
+    keys, state = columns_of(log, layout.keys), stored_columns(log, layout.state)
     segments, key_hashes = group_rows(hashes.to_numpy(), keys, None)
     last = np.maximum.reduceat(segments.order, segments.starts)
     if bits is not None and len(last) < len(log):
@@ -329,6 +337,21 @@ def replay(table: GroupTable, log: pa.Table) -> None:
         if bits is not None:
             columns = _completed(entries, kept, columns, bits[last[kept]])
         entries.write(kept, columns)
+
+
+def _bits_now(
+    bits: npt.NDArray[np.uint64], log: pa.Table, layout: Layout
+) -> npt.NDArray[np.uint64]:
+    """KEPT counts state columns as they were when the changelog was written: as they are now."""
+    others = {HASH, OP, KEPT, *layout.keys.names}
+    then = [name for name in log.column_names if name not in others]
+    if then == layout.state.names[: len(then)]:
+        return bits
+    found = np.zeros_like(bits)
+    for now, name in enumerate(layout.state.names[:KEPT_BITS]):
+        if name in then:
+            found |= (bits >> np.uint64(then.index(name)) & np.uint64(1)) << np.uint64(now)
+    return found
 
 
 def _rounds(segments: Segments) -> list[Places]:

@@ -22,7 +22,7 @@ Records = npt.NDArray[np.void]
 Unchanged = Mapping[str, Bools]
 """Which values of columns (by `Part.value`) are what they were."""
 
-_KEPT_BITS = 64
+KEPT_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Layout:
     ) -> pa.Table:
         """Changelog entries with what has changed."""
         columns, bits = list(state), np.zeros(len(hashes), np.uint64)
-        for i, part in enumerate(self.state_parts[:_KEPT_BITS]):
+        for i, part in enumerate(self.state_parts[:KEPT_BITS]):
             mask = unchanged.get(part.value)
             if mask is not None and mask.any():
                 bits |= mask.astype(np.uint64) << np.uint64(i)
@@ -124,6 +124,20 @@ def _part(prefix: str, field: pa.Field, fields: list[tuple[str, Any]]) -> Part:
 def fixed(part: Part, values: Values, valid: Bools | None) -> Any:
     """Decoded values of a fixed-width column as an Arrow array."""
     return to_arrow(values, valid, part.kind)
+
+
+def stored_columns(table: pa.Table, schema: pa.Schema) -> list[Any]:
+    """The same for stored entries, which may be older than some of the columns."""
+    found = []
+    for field in schema:
+        if field.name in table.column_names:
+            found += columns_of(table, pa.schema([field]))
+        elif field.nullable:
+            found.append(pa.nulls(len(table), field.type))
+        else:
+            dtype = storage_dtype(field.type)
+            found.append(to_arrow(np.zeros(len(table), dtype), None, field.type))
+    return found
 
 
 def columns_of(table: pa.Table, schema: pa.Schema) -> list[Any]:

@@ -11,9 +11,17 @@ import pyarrow as pa
 
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.state.columnar.arena import Arena
+from anabranch.state.columnar.before import TableBefore
 from anabranch.state.columnar.index import HashIndex, Slots
 from anabranch.state.columnar.keyed import arena_rows, replay
-from anabranch.state.columnar.layout import SECTION, Layout, Records, columns_of, fixed
+from anabranch.state.columnar.layout import (
+    SECTION,
+    Layout,
+    Records,
+    columns_of,
+    fixed,
+    stored_columns,
+)
 from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
 
@@ -70,6 +78,10 @@ class GroupTable:
             self._give_back(self._allocated)
             self.expiry_floor = UNKNOWN
         self._overwritten.clear()
+
+    def before(self) -> TableBefore:
+        """The table as it was at the last `begin`."""
+        return TableBefore(self._before, self._raw, self._overwritten, self.arenas)
 
     def _give_back(self, slots: list[Slots]) -> None:
         """A transaction is over or undone: these slots are free, and those of discarded bins."""
@@ -192,7 +204,7 @@ class GroupTable:
 
     def _from_columns(self, table: pa.Table) -> npt.NDArray[np.void]:
         layout = self.layout
-        columns = columns_of(table, pa.schema([*layout.keys, *layout.state]))
+        columns = [*columns_of(table, layout.keys), *stored_columns(table, layout.state)]
         return self.pack(columns).view(layout.raw)
 
     def _from_packed(self, table: pa.Table) -> npt.NDArray[np.void]:

@@ -42,6 +42,14 @@ class MapCell(dict[Any, Any]):
             self.undo_log.setdefault(user_key, former)
         return former
 
+    def before(self) -> MapCell:
+        """A copy with what `rollback` would leave."""
+        found = MapCell()
+        found.update(self)
+        found.undo_log = dict(self.undo_log)
+        found.rollback()
+        return found
+
     def rollback(self) -> None:
         for user_key, former in self.undo_log.items():
             if former is ABSENT:

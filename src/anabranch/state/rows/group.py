@@ -89,6 +89,23 @@ class RowGroupState:
         log[key] = former
         return former
 
+    def peek(self, keys: Iterable[Any], before: bool) -> list[Record | None]:
+        """Records of keys as they are, or as they were at the last `begin`; not to be changed."""
+        log = self.undo_log
+        return [
+            self._former(log[key]) if before and key in log else self.records.get(key)
+            for key in keys
+        ]
+
+    def _former(self, record: Record | None) -> Record | None:
+        if record is None or not self.layout.maps:
+            return record
+        former = record.copy()
+        for slot in self.layout.maps:
+            if former[slot] is not None:
+                former[slot] = former[slot].before()
+        return former
+
     def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
         keys, records = self._by_bin(bins, hashes)
         return export_records(self.layout, keys, records)

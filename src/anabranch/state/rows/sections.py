@@ -215,6 +215,8 @@ def load_sections(state: RowGroupState, sections: Sections, *, changelog: bool) 
 def _load(state: RowGroupState, variable: Variable | None, table: Any, *, changelog: bool) -> int:
     layout = state.layout
     expected = layout.schema_of(variable, changelog=changelog)
+    if variable is not None:
+        table = _with_added(table, variable, expected)
     if not table.schema.equals(expected):
         name = TIMERS if variable is None else variable.spec.name
         raise StateMismatch(
@@ -266,6 +268,15 @@ def _load(state: RowGroupState, variable: Variable | None, table: Any, *, change
         if is_empty(state.records[key]):
             del state.records[key]
     return grown
+
+
+def _with_added(table: Any, variable: Variable, expected: Any) -> Any:
+    """As the processor defines it now: fields that are newer than the table are null."""
+    for field in variable.value.fields:
+        if field.name not in table.schema.names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    is_known = sorted(table.schema.names) == sorted(expected.names)
+    return table.select(expected.names) if is_known else table
 
 
 def _apply(
