@@ -8,10 +8,16 @@ _FIXED = {
     # A thread of OpenBLAS would not survive the fork, and nothing here multiplies matrices.
     "OPENBLAS_NUM_THREADS": "1",
 }
+
 _DEFAULTS = {
-    # Arrow's allocator gives memory back after 10 ms by default, so that each batch and each slice
-    # of a move faults its pages in again: tens of microseconds a page on a virtual machine.
-    "MIMALLOC_PURGE_DELAY": "1000",
+    # Arrow's allocator gives memory back after 10 ms by default, so that every batch faults its
+    # pages in again: a thousand times, for up to 200 microseconds each on a virtual machine. Here
+    # memory goes back when it has not been needed for a minute.
+    "MIMALLOC_PURGE_DELAY": "60000",
+    # The same for NumPy's arrays, which the C library would map and unmap one by one.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_ARENA_MAX": "2",
 }
 
 
