@@ -51,7 +51,7 @@ def test_a_store_that_stays_away_fails_the_batch_and_nothing_else(spoiled: Proxy
     oracle, location = Oracle(), spoiled.location(retry_seconds=0.3)
     with Cluster(location) as cluster:
         assert cluster.run_batch(0, KEYS[0]) == oracle.run_batch(KEYS[0])
-        for epoch, path in ((1, ""), (2, "/changelog/"), (3, "/manifests/"), (4, "fence.json")):
+        for epoch, path in ((1, ""), (2, "/changelog/"), (3, "/manifests/"), (4, "list-type=2")):
             spoiled.spoil("status", path=path, times=10_000)
             with pytest.raises(LocationError, match="Nothing is lost"):
                 cluster.run_batch(epoch, KEYS[epoch])
