@@ -16,12 +16,14 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from anabranch import ColumnarProcessor, KeyedBatch, StateService, Update, agg, register
 from anabranch.cli.main import main
-from anabranch.errors import CorruptState, EpochGap
+from anabranch.errors import CorruptState, EpochGap, InvalidArgument
 from anabranch.spark.state_reader import StateReader, StateSelection
+from anabranch.spark.state_source import StateSource
 from tests.spark.differential import Feed
 
 SCHEMA = "k string, v long, t double"
@@ -77,7 +79,7 @@ def shown(df: DataFrame) -> list[tuple[Any, ...]]:
 def location(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[StateService, Path]]:
-    """A running service after two batches of four operators in four queries."""
+    """A running service after two batches of an operator of each kind."""
     folder = tmp_path_factory.mktemp("reading")
     feed = Feed(spark, folder, SCHEMA)
     df = feed.stream().withColumn("ts", F.timestamp_seconds("t"))
@@ -88,18 +90,18 @@ def location(
     with StateService(
         spark, str(folder / "state"), workers=1, key_groups=8, lanes=2, fsync=False
     ) as service:
+        grouped = service.group_by(df, "k")
         results = [
-            service.group_by(df, "k").aggregate(
-                n=agg.count(), total=agg.sum("v"), mean=agg.avg("v"), name="totals"
-            ),
+            grouped.aggregate(n=agg.count(), total=agg.sum("v"), mean=agg.avg("v"), name="totals"),
             service.group_by(timed, "k", window=window).aggregate(n=agg.count(), name="windows"),
             service.group_by(timed, "k", window=session).aggregate(n=agg.count(), name="sessions"),
-            service.group_by(df, "k").process(Highest(), "k string, highest long", name="highest"),
             service.group_by(df).aggregate(n=agg.count(), name="all"),
+            grouped.process(Highest(), "k string, highest long", name="highest"),
             service.group_by(timed, "k").transformWithState(
                 Everything(), "k string", "Update", "EventTime", name="everything"
             ),
         ]
+        # Side by side, a query each: faster than one with six operators.
         queries = [
             result.writeStream.format("noop")
             .outputMode("update")
@@ -202,7 +204,7 @@ def test_metadata(spark: SparkSession, location: Location) -> None:
         ({"operatorName": "everything"}, "several state variables: 'last', 'seen', 'sums'"),
         ({"operatorName": "everything", "stateVarName": "x"}, "no state variable 'x'"),
         ({"operatorName": "totals", "readRegisteredTimers": True}, "no timers. It has: 'state'"),
-        ({"operatorName": "totals", "batchId": 99}, "can be read: 0 to 1"),
+        ({"operatorName": "totals", "batchId": 99}, r"can be read: 0 to \d"),
         ({"operatorName": "totals", "batchId": "x"}, "batchId must be a whole number"),
         ({"operatorName": "totals", "flattenCollectionTypes": 1}, "must be true or false"),
         ({"operatorId": 0}, "Operators have names here: use operatorName"),
@@ -210,10 +212,12 @@ def test_metadata(spark: SparkSession, location: Location) -> None:
     ],
 )
 def test_what_is_not_there_is_told(
-    spark: SparkSession, location: Location, options: dict[str, Any], message: str
+    location: Location, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(AnalysisException, match=message):
-        load(spark, location[1], **options)
+    given = {name: str(value) for name, value in options.items()}
+    source = StateSource(CaseInsensitiveDict(given, path=str(location[1])))
+    with pytest.raises(InvalidArgument, match=message):
+        source.schema()  # without a JVM: each error would take a second there
 
 
 def test_a_folder_that_is_no_location(spark: SparkSession, tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def test_a_folder_that_is_no_location(spark: SparkSession, tmp_path: Path) -> No
 def test_the_command(location: Location, tmp_path: Path, capsys: Any) -> None:
     folder = str(location[1])
     assert main(["state", folder]) == 0
-    assert "totals  state (aggregate)\n  batches 0 to 1" in capsys.readouterr().out
+    assert "totals  state (aggregate)\n  batches 0 to " in capsys.readouterr().out
     assert main(["state", folder, "--operator", "highest", "--batch", "0"]) == 0
     shown, *rows = capsys.readouterr().out.splitlines()
     assert shown.startswith("highest as of batch 0: struct<key:struct<k:string>")
