@@ -20,7 +20,7 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorDefinition
-from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig
+from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig, check_state
 from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import LocalLauncher
@@ -57,11 +57,17 @@ class StateService(Reconfigurable):
         Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
         Limit for rows in flight in each worker; beyond it they go to disk.
+    state : str
+        How much of the state is in memory. "hybrid": after a start, batches read the keys they need
+        from the location, the rest comes in the background. "local": all of a key group is read
+        before its first batch. "remote": nothing is kept between batches.
     backend : str
         Where state is while the service runs: "memory", or "rocksdb" for state larger than that
         (needs `pip install 'anabranch[rocksdb]'`). May change from one start to the next.
-    state_memory_bytes : int
-        With "rocksdb", what each worker uses of memory for state, beside that of a batch's keys.
+    state_memory_bytes : int, optional
+        What each worker uses of memory for state, beside that of a batch's keys. By default there
+        is no limit, and with "rocksdb" 1 GiB. With state="hybrid", what is cold leaves memory
+        beyond it: the location has it.
     local_dir : str, optional
         With "rocksdb", a folder on a local disk; by default Spark's `spark.local.dir`.
     host : str
@@ -94,8 +100,9 @@ class StateService(Reconfigurable):
         bins: int = 16,
         lanes: int | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        state: str = "hybrid",
         backend: str = "memory",
-        state_memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        state_memory_bytes: int | None = None,
         local_dir: str | None = None,
         host: str = "127.0.0.1",
         fsync: bool = True,
@@ -103,6 +110,7 @@ class StateService(Reconfigurable):
         restore: str | None = None,
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        check_state(state)
         check_backend(backend, state_memory_bytes, local_dir)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
@@ -131,6 +139,7 @@ class StateService(Reconfigurable):
                     bins=bins,
                     memory_bytes=memory_bytes,
                     fsync=fsync,
+                    state=state,
                     backend=backend,
                     state_memory_bytes=state_memory_bytes,
                     local_dir=local_dir or _local_dir(spark),

@@ -24,6 +24,7 @@ from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processor.contract import BatchTimes, RowChunk
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.launcher import LocalLauncher, LocalWorker
+from anabranch.state.backend import Backend
 from anabranch.state.contract import Sections
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.wire import encode
@@ -37,9 +38,24 @@ LANES = 2
 class Rig:
     """Workers w1, w2, ...; all key groups belong to w1 at first."""
 
-    def __init__(self, folder: Path, workers: int = 2, cases: Sequence[str] = CASES) -> None:
+    backend = "memory"
+
+    def __init__(
+        self, folder: Path, workers: int = 2, cases: Sequence[str] = CASES, **settings: Any
+    ) -> None:
+        self._folder = folder
+        self._processes = 0
         self.store = StateStore(str(folder)).open()
-        self.operators = [Operator(make_case(name)) for name in cases]
+        self._local = Path(f"{folder}-local")
+        # To look into what workers send; little memory, so that state is not kept there for long.
+        self._settings = {
+            "backend": self.backend,
+            "state_memory_bytes": 16 << 10 if self.backend == "rocksdb" else None,
+            "local_dir": str(self._local),
+            **settings,
+        }
+        self._reader = WorkerConfig("", "", "", "", "", 1, 1, **self._settings).open_backend()
+        self.operators = [Operator(make_case(name), self._reader) for name in cases]
         for operator in self.operators:
             description = operator.case.definition.description
             self.store.open_operator(operator.name, description, KEYSPACE)
@@ -59,16 +75,19 @@ class Rig:
         assert len(self.peers) == workers
         self.peers["w1"].call("grant", {"groups": list(self.routing), "version": 1})
 
-    def _start(self, launcher: LocalLauncher, name: str, folder: Path) -> None:
+    def _start(
+        self, launcher: LocalLauncher, name: str, folder: Path, incarnation: str = "run-0"
+    ) -> None:
         config = WorkerConfig(
             worker=name,
-            incarnation="run-0",
+            incarnation=incarnation,
             token="secret",
             host="127.0.0.1",
             location=str(folder),
             key_groups=KEYSPACE.groups,
             bins=KEYSPACE.bins,
             fsync=False,
+            **self._settings,
         )
         handle = launcher.start(config, lambda reason: None)
         peer = Peer(handle.address, "secret", f"Worker {name}")
@@ -86,6 +105,11 @@ class Rig:
             handle.kill()
         self._launcher.close()
         self.store.close()
+        self._reader.close()
+        deadline = time.monotonic() + 10
+        while list(self._local.glob("anabranch-*")):
+            assert time.monotonic() < deadline, "killed workers left their files behind"
+            time.sleep(0.01)
 
     # -- orders --
 
@@ -118,6 +142,17 @@ class Rig:
         self.routing.update(dict.fromkeys(groups, target))
         if release:
             self.order(source, "release", groups, target)
+
+    def restart(self, *workers: str) -> None:
+        """All that they had in memory is gone."""
+        for worker in workers:
+            self.handles[worker].kill()
+            self._processes += 1
+            self._start(self._launcher, worker, self._folder, f"run-{self._processes}")
+        self.version += 1
+        for worker in workers:
+            groups = [group for group, owner in self.routing.items() if owner == worker]
+            self.order(worker, "grant", groups)
 
     def kill(self, worker: str) -> None:
         self.handles[worker].kill()
@@ -210,6 +245,17 @@ class Rig:
         for operator in self.operators:
             self.store.commit(operator.next_manifest(self.epoch))
 
+    def tell_commit(self, saves: bool = False) -> None:
+        """As the coordinator does after a commit; snapshots go into the next manifest."""
+        for peer in self.peers.values():
+            for operator in self.operators:
+                message = {"operator": operator.name, "epoch": self.epoch}
+                taken = peer.call("committed", message)["snapshots"]
+                if saves:
+                    body = {"epochs": {operator.name: self.epoch}}
+                    taken += peer.call("save", body)["snapshots"].get(operator.name, [])
+                operator.taken += [FileRef.from_json(json.loads(text)) for text in taken]
+
     def check_state(self) -> None:
         """What the owners hold is what the oracles hold."""
         for operator in self.operators:
@@ -236,11 +282,12 @@ def _state_of(peer: Peer, operator: Operator, groups: list[int]) -> list[str]:
 class Operator:
     """One operator: what its last run reported, and its oracle."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, reader: Backend) -> None:
         self.name = case.name
         self.case = case
-        self.oracle = Oracle(case)
+        self.oracle = Oracle(case, reader)
         self.reports: list[dict[str, Any]] = []
+        self.taken: list[FileRef] = []
         self._manifest: Manifest | None = None
 
     def receive(self, exchanges: list[Exchange]) -> list[str]:
@@ -270,21 +317,25 @@ class Operator:
             self._manifest,
             epoch,
             refs,
+            self.taken,
             operator=self.name,
             query_id=None,
             keyspace=KEYSPACE,
             description=self.case.definition.description,
             committed_at=int(time.time() * 1000),
+            extra={"times": asdict(self.case.times(epoch))},
         )
+        self.taken = []
         return self._manifest
 
 
 class Oracle:
     """The same operator in memory, one batch after the other."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, reader: Backend) -> None:
         self._case = case
         self._engine = case.definition.open(KEYSPACE)
+        self._reader = case.definition.open(KEYSPACE, reader)
         self._groups = tuple(range(KEYSPACE.groups))
         self._states = {group: self._engine.create_group() for group in self._groups}
 
@@ -301,14 +352,15 @@ class Oracle:
 
     def entries(self, exported: Sections) -> list[str]:
         """What was exported in whatever form, comparable."""
-        state = self._engine.create_group()
+        state = self._reader.create_group()
         state.install(exported)
         return [repr(row) for table in state.export().values() for row in table.to_pylist()]
 
-    def state(self) -> list[str]:
+    def state(self, without: str | None = None) -> list[str]:
         return sorted(
             repr(row)
             for state in self._states.values()
-            for table in state.export().values()
+            for name, table in state.export().items()
             for row in table.to_pylist()
+            if name != without
         )

@@ -65,7 +65,9 @@ def source_answers_while_it_works(patch: pytest.MonkeyPatch) -> None:
 def parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
     """A key group with missing bins is not marked."""
     loaded = WorkerMachine._loaded
-    patch.setattr(WorkerMachine, "_loaded", lambda self, tx, partial: loaded(self, tx, ()))
+    patch.setattr(
+        WorkerMachine, "_loaded", lambda s, tx, event: loaded(s, tx, data.GroupsLoaded(event.tx))
+    )
 
 
 def due_timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -172,10 +174,10 @@ def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
 def released_parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
     """A key group that is released while a part of it is loaded counts as complete."""
 
-    def loaded(self: WorkerMachine, tx: Tx, partial: tuple[KeyGroup, ...]) -> list[data.Effect]:
+    def loaded(self: WorkerMachine, tx: Tx, event: data.GroupsLoaded) -> list[data.Effect]:
         operator = tx.opened.operator
         for group in tx.loading:
-            is_partial = group in partial and group in self.owners.sources[operator]
+            is_partial = group in event.partial and group in self.owners.sources[operator]
             self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
             if not is_partial:
                 self.owners.settled(operator, group)

@@ -1,4 +1,4 @@
-"""Changelog files: the changed entries of one transaction, one block for each section."""
+"""Changelog files: the changed entries of one transaction, sorted by key group and hash."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.durability.frame import FrameWriter, damaged, open_frame, read_block
+from anabranch.durability.pages import DueColumn, PageFile, PageWriter
+from anabranch.model.keyspace import KeySpace
 from anabranch.state.contract import Sections
 
-_KIND = b"CLOG"
+CHANGELOG = b"CLOG"
 
 
-def encode_changelog(sections: Mapping[str, pa.Table], compression: str | None = None) -> list[Any]:
-    """A changelog file as buffers; empty sections are dropped."""
-    writer = FrameWriter(_KIND, compression)
-    names = []
+def encode_changelog(
+    sections: Mapping[str, pa.Table],
+    keyspace: KeySpace | None = None,
+    due: DueColumn | None = None,
+) -> list[Any]:
+    """A changelog file as buffers; empty sections are dropped.
+
+    Entries get sorted, those of one key stay in their order. Without a keyspace they stay as they
+    are, and cannot be found by key.
+    """
+    writer = PageWriter(CHANGELOG, keyspace, by_bin=False, due=due)
     for name, entries in sections.items():
         if entries.num_rows:
-            writer.add(entries)
-            names.append(name)
-    return writer.finish({"sections": names})
+            writer.add(name, entries)
+    return writer.finish({})
 
 
 def decode_changelog(content: Any, name: str = "changelog", crc: int | None = None) -> Sections:
@@ -29,11 +36,5 @@ def decode_changelog(content: Any, name: str = "changelog", crc: int | None = No
 
     `name` is the file's full name for errors; `crc` the checksum that the manifest lists.
     """
-    footer = open_frame(content, _KIND, name)
-    if crc is not None and footer.crc != crc:
-        raise damaged(name, "it is not the file that the manifest lists")
-    names = footer.meta["sections"]
-    return {
-        section: read_block(content.slice(block.offset, block.length), block, name)
-        for section, block in zip(names, footer.blocks, strict=True)
-    }
+    file = PageFile(CHANGELOG, content, name=name, crc=crc)
+    return {section: file.read(section) for section in file.sections}

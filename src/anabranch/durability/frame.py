@@ -1,11 +1,13 @@
-"""File format of state sections: checksummed Arrow IPC blocks between a header and a footer.
+"""Beginning and end of a state file; between them are the pages of `durability/pages.py`.
 
 header   magic (8), format version (u32), kind (4 letters), zeros up to 64 bytes
-blocks   each an Arrow IPC stream, padded to 64 bytes; the padding is part of the block
-footer   JSON: kind, meta, blocks [offset, length, crc32]
+pages    entries of the sections
+indexes  an Arrow IPC stream for each section: where its pages are
+footer   JSON: kind, meta, indexes [section, offset, length, crc32]
 tail     footer length (u64), crc32 of the footer (u32), format version (u32), magic (8)
 
-The tail's checksum covers the footer, which covers the blocks: it identifies the whole file.
+The tail's checksum covers the footer, which covers the indexes, which cover the pages:
+it identifies the whole file.
 """
 
 from __future__ import annotations
@@ -17,13 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+from anabranch.errors import CorruptState, FormatNotSupported
 
-from anabranch.errors import CorruptState, FormatNotSupported, InvalidArgument
-
-VERSION = 1
+VERSION = 2
 MAGIC = b"ANABR\r\n\x1a"  # line ends: a transfer in text mode shows
-_ALIGNMENT = 64
 _HEADER = struct.Struct("<8sI4s48x")
 _TAIL = struct.Struct("<QII8s")
 TAIL_BYTES = _TAIL.size
@@ -32,8 +31,9 @@ HEADER_BYTES = _HEADER.size
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where one table lies in the file."""
+    """Where a section's index lies in the file."""
 
+    section: str
     offset: int
     length: int
     crc: int
@@ -41,48 +41,32 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file holds: the writer's `meta` and the place of every block."""
+    """What a file holds: the writer's `meta` and the place of every index."""
 
     meta: Any
-    blocks: tuple[Block, ...]
+    indexes: tuple[Block, ...]
     crc: int
+    pages_end: int
+    """Where the indexes begin."""
 
 
-class FrameWriter:
-    """Collects tables into the buffers of one file."""
+def header_of(kind: bytes) -> bytes:
+    """The first bytes of a file."""
+    assert len(kind) == 4
+    return _HEADER.pack(MAGIC, VERSION, kind)
 
-    def __init__(self, kind: bytes, compression: str | None = None) -> None:
-        assert len(kind) == 4
-        self._kind = kind
-        self._options = _write_options(compression)
-        self._buffers: list[Any] = [pa.py_buffer(_HEADER.pack(MAGIC, VERSION, kind))]
-        self._offset = HEADER_BYTES
-        self._blocks: list[Block] = []
 
-    def add(self, table: pa.Table) -> int:
-        """Append a table; returns its block number."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=self._options) as writer:
-            writer.write_table(table)
-        sink.write(bytes(-sink.tell() % _ALIGNMENT))
-        content = sink.getvalue()
-        self._buffers.append(content)
-        self._blocks.append(Block(self._offset, content.size, zlib.crc32(content)))
-        self._offset += content.size
-        return len(self._blocks) - 1
-
-    def finish(self, meta: Any) -> list[Any]:
-        """The whole file as buffers."""
-        footer = json.dumps(
-            {
-                "kind": self._kind.decode(),
-                "meta": meta,
-                "blocks": [[block.offset, block.length, block.crc] for block in self._blocks],
-            },
-            separators=(",", ":"),
-        ).encode()
-        tail = _TAIL.pack(len(footer), zlib.crc32(footer), VERSION, MAGIC)
-        return [*self._buffers, pa.py_buffer(footer + tail)]
+def footer_of(kind: bytes, meta: Any, indexes: Sequence[Block]) -> bytes:
+    """The last bytes of a file: footer and tail."""
+    footer = json.dumps(
+        {
+            "kind": kind.decode(),
+            "meta": meta,
+            "indexes": [[b.section, b.offset, b.length, b.crc] for b in indexes],
+        },
+        separators=(",", ":"),
+    ).encode()
+    return footer + _TAIL.pack(len(footer), zlib.crc32(footer), VERSION, MAGIC)
 
 
 def size_and_crc(buffers: Sequence[Any]) -> tuple[int, int]:
@@ -92,16 +76,21 @@ def size_and_crc(buffers: Sequence[Any]) -> tuple[int, int]:
 
 
 def check_header(header: bytes, kind: bytes, name: str) -> None:
-    """Refuse a file that is not ours, is of another kind, or is newer than this release."""
+    """Refuse a file that is not ours, is of another kind, or of another format."""
     if len(header) < HEADER_BYTES or header[:8] != MAGIC:
         raise damaged(name, "it does not start like a state file")
     version = struct.unpack_from("<I", header, 8)[0]
     if version > VERSION:
         raise FormatNotSupported(
-            f"{name} has format {version}, this release reads up to {VERSION}. "
+            f"{name} has format {version}, this release reads {VERSION}. "
             "Use the release of Anabranch that wrote it, or a newer one."
         )
-    if header != _HEADER.pack(MAGIC, VERSION, kind):
+    if version < VERSION:
+        raise FormatNotSupported(
+            f"{name} has format {version} of an earlier release, this one reads {VERSION}. "
+            "Use the release of Anabranch that wrote it, or a new state location and checkpoint."
+        )
+    if header != header_of(kind):
         raise damaged(name, f"its header is not that of a {kind.decode()!r} file")
 
 
@@ -123,39 +112,20 @@ def parse_footer(content: bytes, file_bytes: int, kind: bytes, name: str) -> Foo
         raise damaged(name, "its footer does not match its checksum")
     try:
         parsed = json.loads(text)
-        blocks = tuple(Block(*entry) for entry in parsed["blocks"])
-        footer = Footer(parsed["meta"], blocks, crc)
+        indexes = tuple(Block(*entry) for entry in parsed["indexes"])
+        meta, found_kind = parsed["meta"], parsed["kind"]
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(name, "its footer cannot be read") from error
-    expected = HEADER_BYTES
-    for block in blocks:
+    start = file_bytes - len(content)
+    pages_end = start - sum(block.length for block in indexes)
+    expected = pages_end
+    for block in indexes:
         if block.offset != expected:
-            raise damaged(name, "its blocks are not where its footer says")
+            raise damaged(name, "its indexes are not where its footer says")
         expected += block.length
-    if expected + len(content) != file_bytes or parsed.get("kind") != kind.decode():
+    if pages_end < HEADER_BYTES or found_kind != kind.decode():
         raise damaged(name, "its length or kind is not what its footer says")
-    return footer
-
-
-def open_frame(content: Any, kind: bytes, name: str) -> Footer:
-    """Check header and footer of a whole file in memory."""
-    size = content.size
-    tail = content.slice(max(0, size - TAIL_BYTES)).to_pybytes()
-    # The header first: a foreign or newer file is named as such, whatever its end looks like.
-    check_header(content.slice(0, min(HEADER_BYTES, size)).to_pybytes(), kind, name)
-    start = size - TAIL_BYTES - footer_length(tail, size, name)
-    return parse_footer(content.slice(start).to_pybytes(), size, kind, name)
-
-
-def read_block(content: Any, block: Block, name: str) -> pa.Table:
-    """Check and open one block; `content` holds exactly the block. The table shares its memory."""
-    if content.size != block.length or zlib.crc32(content) != block.crc:
-        raise damaged(name, f"the block at byte {block.offset} does not match its checksum")
-    try:
-        with pa.ipc.open_stream(content) as reader:
-            return reader.read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(name, f"the block at byte {block.offset} cannot be read") from error
+    return Footer(meta, indexes, crc, pages_end)
 
 
 def damaged(name: str, what: str) -> CorruptState:
@@ -164,12 +134,3 @@ def damaged(name: str, what: str) -> CorruptState:
         f"State file {name} is damaged: {what}. Restore this file from a backup of the state "
         "location, or start the query with a new state location and checkpoint."
     )
-
-
-def _write_options(compression: str | None) -> Any:
-    try:
-        return pa.ipc.IpcWriteOptions(compression=compression)
-    except (ValueError, TypeError) as error:
-        raise InvalidArgument(
-            f"Unknown compression {compression!r}. Use None, 'lz4' or 'zstd'."
-        ) from error

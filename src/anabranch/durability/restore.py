@@ -12,10 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.changelog import decode_changelog
+from anabranch.durability.changelog import CHANGELOG
 from anabranch.durability.frame import damaged
 from anabranch.durability.manifest import FileRef, Manifest, restore_plan
-from anabranch.durability.snapshot import SnapshotReader
+from anabranch.durability.pages import PageFile
+from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.state.contract import GroupState, Sections
 
@@ -49,27 +50,88 @@ def load_groups(
 ) -> dict[int, Restored[State]]:
     """These key groups (or some bins of each) as of the manifest's epoch."""
     restored = {group: Restored(create()) for group in groups}
-    snapshots, changelogs = _files(manifest, groups)
+    snapshots, changelogs = files_of(manifest, groups)
     for ref, of_ref in snapshots:
         for group in of_ref:
             restored[group].snapshot_epoch = ref.epoch
 
-    def read_snapshot(item: tuple[FileRef, list[int]]) -> Grouped:
-        return _read_snapshot(store, *item, bins)
+    def read(kind: bytes) -> Callable[[tuple[FileRef, list[int]]], Grouped]:
+        def read_file(item: tuple[FileRef, list[int]]) -> Grouped:
+            ref, of_ref = item
+            file = _open(store, kind, ref, of_ref)
+            sections = read_groups(file, kind, of_ref, bins, manifest.keyspace)
+            return split_by_group(sections, of_ref, manifest.keyspace)
 
-    def read_changelog(item: tuple[FileRef, list[int]]) -> Grouped:
-        return _read_changelog(store, *item, bins, manifest.keyspace)
+        return read_file
 
     # 1. Snapshots: each key is in one of them at most.
-    for grouped in store.map_ahead(read_snapshot, snapshots):
+    for grouped in store.map_ahead(read(SNAPSHOT), snapshots):
         for group, sections in grouped.items():
             restored[group].state.install(sections)
     # 2. Changelogs, in the order of their epochs.
-    for grouped in store.map_ahead(read_changelog, changelogs):
+    for grouped in store.map_ahead(read(CHANGELOG), changelogs):
         for group, sections in grouped.items():
             restored[group].state.replay(sections)
             restored[group].replayed += sum(entries.nbytes for entries in sections.values())
     return restored
+
+
+def read_groups(
+    file: PageFile,
+    kind: bytes,
+    groups: Collection[int],
+    bins: Collection[int] | None,
+    keyspace: KeySpace,
+) -> Sections:
+    """Entries of key groups (or of some bins of each), perhaps with others in changelogs."""
+    by_bin = kind == SNAPSHOT
+    ranges = keyspace.order_ranges(groups, bins, by_bin)
+    sections: Sections = {}
+    for name, index in file.sections.items():
+        pages = index.overlapping(*ranges)
+        if len(pages):
+            entries = file.read(name, pages).combine_chunks()
+            if bins is not None and len(bins) < keyspace.bins:
+                entries = _of_bins(entries, bins, keyspace)
+            sections[name] = entries
+    return sections
+
+
+def files_of(
+    manifest: Manifest, groups: Collection[int]
+) -> tuple[list[tuple[FileRef, list[int]]], list[tuple[FileRef, list[int]]]]:
+    """Snapshots and changelogs to read, in their order, each with the groups to take from it."""
+    snapshots: dict[str, tuple[FileRef, list[int]]] = {}
+    changelogs: dict[str, tuple[FileRef, list[int]]] = {}
+    for plan in restore_plan(manifest, groups):
+        if (ref := plan.snapshot) is not None:
+            snapshots.setdefault(ref.path, (ref, []))[1].append(plan.group)
+        for ref in plan.changelogs:
+            changelogs.setdefault(ref.path, (ref, []))[1].append(plan.group)
+    in_order = sorted(changelogs.values(), key=lambda item: (item[0].epoch, item[0].path))
+    return list(snapshots.values()), in_order
+
+
+def check_holds(file: PageFile, name: str, groups: Collection[int]) -> None:
+    """A snapshot must have the key groups that the manifest says."""
+    missing = set(groups).difference(file.meta["groups"])
+    if missing:
+        raise damaged(name, f"it does not hold key group {min(missing)}")
+
+
+def _open(store: BlobStore, kind: bytes, ref: FileRef, groups: list[int]) -> PageFile:
+    name = store.full_name(ref.path)
+    if ref.bytes <= _WHOLE_FILE_BYTES_MAX or 2 * len(groups) >= len(ref.groups):
+        content = store.read(ref.path)
+        if content.size != ref.bytes:
+            what = f"it has {content.size} bytes, the manifest says {ref.bytes}"
+            raise damaged(name, what)
+        file = PageFile(kind, content, name=name, crc=ref.crc)
+    else:
+        file = PageFile(kind, store, ref.path, crc=ref.crc, size=ref.bytes)
+    if kind == SNAPSHOT:
+        check_holds(file, name, groups)
+    return file
 
 
 def split_by_group(sections: Sections, groups: Collection[int], keyspace: KeySpace) -> Grouped:
@@ -93,56 +155,6 @@ def split_by_group(sections: Sections, groups: Collection[int], keyspace: KeySpa
         for start, end in pairwise([*starts, len(of_row)]):
             grouped.setdefault(int(of_row[start]), {})[name] = entries.slice(start, end - start)
     return grouped
-
-
-def _files(
-    manifest: Manifest, groups: Collection[int]
-) -> tuple[list[tuple[FileRef, list[int]]], list[tuple[FileRef, list[int]]]]:
-    """Each file to read with the groups to take from it."""
-    snapshots: dict[str, tuple[FileRef, list[int]]] = {}
-    changelogs: dict[str, tuple[FileRef, list[int]]] = {}
-    for plan in restore_plan(manifest, groups):
-        if (ref := plan.snapshot) is not None:
-            snapshots.setdefault(ref.path, (ref, []))[1].append(plan.group)
-        for ref in plan.changelogs:
-            changelogs.setdefault(ref.path, (ref, []))[1].append(plan.group)
-    in_order = sorted(changelogs.values(), key=lambda item: (item[0].epoch, item[0].path))
-    return list(snapshots.values()), in_order
-
-
-def _read_snapshot(
-    store: BlobStore, ref: FileRef, groups: list[int], bins: Collection[int] | None
-) -> Grouped:
-    if ref.bytes <= _WHOLE_FILE_BYTES_MAX or 2 * len(groups) >= len(ref.groups):
-        name = store.full_name(ref.path)
-        reader = SnapshotReader(_read_whole(store, ref), name=name, crc=ref.crc)
-    else:
-        reader = SnapshotReader(store, ref.path, crc=ref.crc)
-        reader.prefetch(groups)
-    read = {group: reader.read(group, bins) for group in groups}
-    return {group: sections for group, sections in read.items() if sections}
-
-
-def _read_changelog(
-    store: BlobStore,
-    ref: FileRef,
-    groups: list[int],
-    bins: Collection[int] | None,
-    keyspace: KeySpace,
-) -> Grouped:
-    content = _read_whole(store, ref)
-    sections = decode_changelog(content, store.full_name(ref.path), ref.crc)
-    if bins is not None:
-        sections = {name: _of_bins(entries, bins, keyspace) for name, entries in sections.items()}
-    return split_by_group(sections, groups, keyspace)
-
-
-def _read_whole(store: BlobStore, ref: FileRef) -> Any:
-    content = store.read(ref.path)
-    if content.size != ref.bytes:
-        what = f"it has {content.size} bytes, the manifest says {ref.bytes}"
-        raise damaged(store.full_name(ref.path), what)
-    return content
 
 
 def _of_bins(entries: pa.Table, bins: Collection[int], keyspace: KeySpace) -> pa.Table:

@@ -5,6 +5,7 @@ Spark computes the hash (`xxhash64` of the key columns) and the shuffle uses the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +43,40 @@ class KeySpace:
 
     def bin_of(self, hashes: Int64s) -> Int64s:
         """Bin inside its key group of each hash."""
-        if not self.groups & (self.groups - 1):
-            return _mod(hashes >> (self.groups.bit_length() - 1), self.bins)
-        return _mod(np.floor_divide(hashes, self.groups), self.bins)
+        return _mod(_div(hashes, self.groups), self.bins)
+
+    def order_of(self, hashes: Int64s, by_bin: bool) -> Int64s:
+        """A number that grows with (key group, bin, hash), or with (key group, hash).
+
+        Neighbours may share one. It is how state files are sorted.
+        """
+        place, rest = self.group_of(hashes), _div(hashes, self.groups)
+        if by_bin:
+            place, rest = place * self.bins + _mod(rest, self.bins), _div(rest, self.bins)
+        span = self._span(by_bin)
+        return place * span + (rest >> 4) + span // 2
+
+    def order_ranges(
+        self, groups: Collection[int], bins: Collection[int] | None, by_bin: bool
+    ) -> tuple[Int64s, Int64s]:
+        """First and last order of key groups, or of some bins of each if files are sorted so."""
+        span, places = self._span(by_bin), np.array(sorted(groups), np.int64)
+        if by_bin and bins is None:
+            span *= self.bins
+        elif by_bin:
+            assert bins is not None
+            inside = np.array(sorted(bins), np.int64)
+            places = (places[:, None] * self.bins + inside[None, :]).ravel()
+        return places * span, (places + 1) * span - 1
+
+    def _span(self, by_bin: bool) -> int:
+        return (1 << 61) // (self.groups * (self.bins if by_bin else 1))
+
+
+def _div(values: Int64s, size: int) -> Int64s:
+    if size & (size - 1):
+        return np.floor_divide(values, size)
+    return values >> (size.bit_length() - 1)
 
 
 def _mod(values: Int64s, size: int) -> Int64s:

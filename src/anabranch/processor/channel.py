@@ -48,6 +48,22 @@ class ChannelEngine:
         """Keys with something due."""
         return self.inner.due_hashes(cast(ChannelledState, state).inner, times)
 
+    is_by_key = False  # what waits needs keys that only it knows
+
+    @property
+    def due_column(self) -> tuple[str, str] | None:
+        """That of the operator."""
+        return self.inner.due_column
+
+    @property
+    def is_due_once(self) -> bool:
+        """Not by what manifests say: rows may wait for longer."""
+        return False
+
+    def due_limit(self, times: BatchTimes) -> int:
+        """That of the operator."""
+        return self.inner.due_limit(times)
+
     def close(self) -> None:
         """End of the worker."""
         self.inner.close()

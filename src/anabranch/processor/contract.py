@@ -98,6 +98,24 @@ class OperatorEngine(Protocol):
         such entries, and the next transaction that has them removes them.
         """
 
+    @property
+    def is_by_key(self) -> bool:
+        """Whether a transaction needs nothing but entries of its rows' keys and of what is due."""
+
+    @property
+    def due_column(self) -> tuple[str, str] | None:
+        """Section and column with the times that `due_hashes` looks at; None: nothing is ever due.
+
+        Files have an index of it, so that what is due is found without reading the state.
+        """
+
+    def due_limit(self, times: BatchTimes) -> int:
+        """What is due at these clocks: values of the due column up to this one."""
+
+    @property
+    def is_due_once(self) -> bool:
+        """Whether what was due in a batch is not due in the next one, unless it was written."""
+
     def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
         """What is stored for keys (HASH and the key columns): as it is, or was at the last `begin`.
 

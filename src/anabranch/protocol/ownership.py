@@ -8,6 +8,9 @@ from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol.worker_messages import GroupsDropped, GroupsGranted, GroupsReleased
 
+STORE = WorkerId("$store")
+"""The source of what is in the store and not (or no longer) in memory; never out of reach."""
+
 
 @dataclass(slots=True)
 class Ownership:
@@ -18,7 +21,7 @@ class Ownership:
     released: dict[KeyGroup, tuple[int, WorkerId]] = field(default_factory=dict)
     """Version and new owner of key groups that were owned here."""
     sources: dict[str, dict[KeyGroup, WorkerId]] = field(default_factory=dict)
-    """By operator: who has the state of a key group that is owned here."""
+    """By operator: who has the state, or a part of it, of a key group that is owned here."""
     arrival: dict[KeyGroup, Arrival] = field(default_factory=dict)
     ready_first: set[KeyGroup] = field(default_factory=set)
 

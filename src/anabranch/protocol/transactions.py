@@ -76,7 +76,7 @@ class HeldGroup:
     rows: int | None = None
     """Number of input rows that these outputs come from; None: not counted."""
     is_partial: bool = False
-    """Whether bins are missing: they are at the source, as of the flip."""
+    """Whether bins are missing: they are at the source, as of the flip, or in the store."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,8 @@ from anabranch.protocol.admission import (
     superseded,
 )
 from anabranch.protocol.exhaustive import unhandled
-from anabranch.protocol.ownership import Ownership
+from anabranch.protocol.holding import arrived, evicted, loaded
+from anabranch.protocol.ownership import STORE, Ownership
 from anabranch.protocol.transactions import BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import (
     AnswerTransaction,
@@ -43,6 +44,7 @@ from anabranch.protocol.worker_messages import (
     ForwardFailed,
     ForwardRows,
     GroupsDropped,
+    GroupsEvicted,
     GroupsGranted,
     GroupsImported,
     GroupsLoaded,
@@ -62,6 +64,7 @@ from anabranch.protocol.worker_messages import (
 
 __all__ = [
     "BUSY",
+    "STORE",
     "TRANSITIONS",
     "AnswerTransaction",
     "ApplyTransaction",
@@ -74,6 +77,7 @@ __all__ = [
     "ForwardFailed",
     "ForwardRows",
     "GroupsDropped",
+    "GroupsEvicted",
     "GroupsGranted",
     "GroupsImported",
     "GroupsLoaded",
@@ -117,7 +121,11 @@ class WorkerMachine:
             case GroupsGranted() | GroupsReleased() | GroupsDropped():
                 return self._ownership_changed(event)
             case ReplicasChanged() | GroupsImported():
-                return self._arrived(event)
+                arrived(self, event)
+                return []
+            case GroupsEvicted():
+                evicted(self, event)
+                return []
             case OperatorInstalled():
                 return self._operator_installed(event)
             case TransactionOpened():
@@ -131,7 +139,7 @@ class WorkerMachine:
                 tx.rows = dict(zip(tx.opened.groups, event.rows, strict=False))
                 return self._start(tx)
             case GroupsLoaded():
-                return self._loaded(self._expect(event), event.partial)
+                return self._loaded(self._expect(event), event)
             case TransactionApplied():
                 return self._applied(self._expect(event))
             case ChangesDurable():
@@ -215,26 +223,6 @@ class WorkerMachine:
             if gone:
                 effects.append(DropGroups(operator, gone))
         return effects
-
-    def _arrived(self, event: ReplicasChanged | GroupsImported) -> list[Effect]:
-        held = self.held.get(event.operator)
-        if held is None:
-            return []
-        for group, as_of in event.groups:
-            here = held.get(group)
-            if isinstance(event, ReplicasChanged):
-                is_awaited = group in self.owners.sources[event.operator]
-                is_wanted = not self.owners.is_owner(group) or is_awaited
-                # Owned and absent: loaded ahead of the first transaction.
-                if (is_wanted or here is None) and not self.is_busy(event.operator, group):
-                    held[group] = HeldGroup(as_of)
-            elif group in self.owners.sources[event.operator]:
-                self.owners.settled(event.operator, group)
-                if here is not None and here.is_partial:
-                    here.is_partial = False
-                elif not self.is_busy(event.operator, group):
-                    held[group] = HeldGroup(as_of)
-        return []
 
     # -- transactions --
 
@@ -323,15 +311,8 @@ class WorkerMachine:
             for target in sorted(tx.awaited)
         ]
 
-    def _loaded(self, tx: Tx, partial: tuple[KeyGroup, ...]) -> list[Effect]:
-        operator = tx.opened.operator
-        for group in tx.loading:
-            # Without a source an import has brought the rest, unless it was released meanwhile.
-            is_here = self.owners.is_owner(group) and group not in self.owners.sources[operator]
-            is_partial = group in partial and not is_here
-            self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
-            if not is_partial:
-                self.owners.settled(operator, group)
+    def _loaded(self, tx: Tx, event: GroupsLoaded) -> list[Effect]:
+        loaded(self, tx, event)
         groups = tx.loading if tx.has_applied else tx.fresh
         tx.loading, tx.phase = (), TxPhase.APPLYING
         return [ApplyTransaction(tx.opened.tx, groups)]

@@ -51,6 +51,14 @@ class GroupsImported:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsEvicted:
+    """Parts of key groups were taken out of memory; the store has them."""
+
+    operator: str
+    groups: tuple[KeyGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupsDropped:
     """The coordinator needs frozen state and replicas of these key groups no longer."""
 
@@ -102,6 +110,8 @@ class GroupsLoaded:
     tx: int
     partial: tuple[KeyGroup, ...] = ()
     """Key groups of which only what the transaction needs is here."""
+    stored: tuple[KeyGroup, ...] = ()
+    """Those of them whose rest is in the store: nobody else is needed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,7 @@ Event = (
     | GroupsReleased
     | ReplicasChanged
     | GroupsImported
+    | GroupsEvicted
     | GroupsDropped
     | OperatorInstalled
     | TransactionOpened

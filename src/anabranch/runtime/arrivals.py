@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +15,7 @@ from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH, Int64s
-from anabranch.protocol.worker import LoadGroups
+from anabranch.protocol.worker import STORE, LoadGroups
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.deltas import number_of
@@ -23,6 +23,7 @@ from anabranch.runtime.exports import pack_hashes, unpack_hashes
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
 from anabranch.runtime.received import NO_HASHES, Received, not_in, receive, without
+from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.transaction import RunningTransaction
 from anabranch.transport.wire import Message
 
@@ -34,24 +35,28 @@ FETCH_SECONDS_MAX = 300.0
 class Arrivals:
     """Performs LoadGroups."""
 
-    def __init__(self, core: WorkerCore, arriving: ArrivingGroups, peers: Peers) -> None:
+    def __init__(
+        self, core: WorkerCore, arriving: ArrivingGroups, peers: Peers, stored: StoredGroups
+    ) -> None:
         self._core = core
+        self._stored = stored
         self._arriving = arriving
         self._peers = peers
         self._keyspace = core.config.keyspace
 
     def load(
         self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
-    ) -> tuple[KeyGroup, ...]:
-        """Key groups as of the base, in memory; those of which only a part is here."""
+    ) -> tuple[tuple[KeyGroup, ...], tuple[KeyGroup, ...]]:
+        """Key groups as of the base, in memory: those of which only a part is here, and of these
+        those whose rest is in the store."""
         counted: Counter[str] = Counter()
         records = self._records(slot.name, effect)
         try:
-            with run.timed("load_ms"), self._locked(records, counted):
-                lost = self._bring(slot, run, records, number_of(effect.as_of), counted)
-                coming = {record.group for record in records}
-                plain = [group for group in effect.groups if group not in coming]
-                self._from_store(slot, plain, lost, effect.as_of, counted)
+            with run.timed("load_ms"), self._locked(records, counted) as locks:
+                coming = [r for r in records if r.source != STORE or r.is_done]
+                lost = self._bring(slot, run, coming, number_of(effect.as_of), counted)
+                here = {r.group for r in coming if r not in lost}
+                stored = self._from_store(slot, run, effect, here, records, lost, locks, counted)
         except BaseException:
             for record in records:
                 self._arriving.give_up(record)
@@ -59,9 +64,9 @@ class Arrivals:
         if records:
             self._core.pass_point("fetched")
         self._core.count(counted)
-        return tuple(
-            KeyGroup(r.group) for r in records if r not in lost and not r.is_done and r.missing
-        )
+        partial = [r for r in coming if r not in lost and not r.is_done and r.missing]
+        in_store = tuple(KeyGroup(record.group) for record in stored)
+        return (*(KeyGroup(record.group) for record in partial), *in_store), in_store
 
     def _records(self, operator: str, effect: LoadGroups) -> list[Arriving]:
         sources = dict(effect.sources)
@@ -70,14 +75,14 @@ class Arrivals:
             record = self._arriving.find(operator, group)
             if record is None:
                 continue
-            if group in sources or record.is_done:
+            if sources.get(group) == record.source or record.is_done:
                 found.append(record)
             else:  # the protocol has given its source up
                 self._arriving.give_up(record)
         return sorted(found, key=lambda record: record.group)
 
     @contextmanager
-    def _locked(self, records: list[Arriving], counted: Counter[str]) -> Iterator[None]:
+    def _locked(self, records: list[Arriving], counted: Counter[str]) -> Iterator[ExitStack]:
         with ExitStack() as stack:
             for record in records:
                 self._arriving.note_waiting(record, 1)
@@ -87,7 +92,7 @@ class Arrivals:
             counted["waited"] += any(waited)
             for record in records:
                 stack.enter_context(record.lock)
-            yield
+            yield stack
 
     # -- from sources --
 
@@ -223,21 +228,33 @@ class Arrivals:
     def _from_store(
         self,
         slot: OperatorSlot,
-        plain: Iterable[int],
+        run: RunningTransaction,
+        effect: LoadGroups,
+        here: set[int],
+        records: list[Arriving],
         lost: list[Arriving],
-        as_of: int | None,
+        locks: ExitStack,
         counted: Counter[str],
-    ) -> None:
+    ) -> list[Arriving]:
+        """Everything that is not here; the key groups that are in the store for a part."""
         counted["from_store"] += len(lost)
-        whole = [*plain, *(record.group for record in lost if not record.is_adopted)]
+        adopted = [record for record in lost if record.is_adopted]
+        known = [r for r in records if r.source == STORE and r.is_coming]
+        in_part = {record.group for record in (*adopted, *known)}
+        whole = [g for g in effect.groups if g not in here and g not in in_part]
+        for record in lost:
+            self._arriving.give_up(record)
+        if self._stored.reads_keys(slot) and effect.as_of is not None:
+            for record in adopted:
+                known.append(self._arriving.turn_to_store(record))
+                locks.enter_context(known[-1].lock)
+            return self._stored.bring(slot, run, whole, known, effect.as_of, locks, counted)
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
-            slot.load(self._core.blobs, tuple(whole), as_of)
-            self._core.pass_point("loaded")
-        for record in lost:
-            if record.is_adopted:
-                self.complete_from_store(slot, record, as_of)
-            self._arriving.give_up(record)
+            slot.load(self._core.blobs, tuple(whole), effect.as_of)
+        for record in adopted:
+            self.complete_from_store(slot, record, effect.as_of)
+        return []
 
     def complete_from_store(self, slot: OperatorSlot, record: Arriving, as_of: int | None) -> None:
         """Bins that never came: no transaction has touched them, so any later epoch has them."""

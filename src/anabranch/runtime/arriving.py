@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup
-from anabranch.model.keyspace import HASH
-from anabranch.protocol.worker import GroupsImported
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.protocol.worker import STORE, GroupsImported
 from anabranch.runtime.core import Place, WorkerCore
 from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs, epoch_of, number_of
 from anabranch.runtime.operators import OperatorSlot
@@ -33,7 +35,7 @@ class Replica:
 
 @dataclass(eq=False, slots=True)
 class Arriving:
-    """One key group of one operator that is owned here while a source has its state."""
+    """One key group of one operator that is owned here while a source has (some of) its state."""
 
     operator: str
     group: int
@@ -49,7 +51,8 @@ class Arriving:
     state: GroupState | None = None
     """What is here; private until a transaction needs it."""
     as_of: int = NO_EPOCH
-    """Epoch of what the source has: it does not change after the flip."""
+    """Epoch of what the source has: it does not change after the flip. Of the store, the last one
+    that was used: what is missing has not changed since."""
     fetched: set[int] = field(default_factory=set)
     """Keys of missing bins that came one by one."""
     wear: list[int] = field(default_factory=lambda: [-1, 0])
@@ -68,6 +71,18 @@ class Arriving:
     def place(self) -> Place:
         """Operator and key group."""
         return self.operator, self.group
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether something is missing, and its source is of use."""
+        return not self.is_done and not self.is_dead
+
+    def forget_fetched(self, bins: Collection[int], keyspace: KeySpace) -> None:
+        """Keys of these bins are not known one by one any more: all are here, or none."""
+        if self.fetched:
+            known = np.fromiter(self.fetched, np.int64, len(self.fetched))
+            gone = np.isin(keyspace.bin_of(known), list(bins))
+            self.fetched.difference_update(known[gone].tolist())
 
 
 class ArrivingGroups:
@@ -119,6 +134,39 @@ class ArrivingGroups:
                     set(range(self.keyspace.bins)),
                 )
 
+    def new_in_store(self, operator: str, group: int) -> Arriving:
+        """A record of a key group that is in the store; not in the table yet."""
+        with self.core.changed:
+            version = self.core.machine.granted.get(KeyGroup(group), 0)
+        bins = set(range(self.keyspace.bins))
+        return Arriving(operator, group, STORE, version, Arrival.KEY, "", None, bins)
+
+    def put_in_store(self, record: Arriving) -> None:
+        """The store has what is missing of a key group."""
+        with self.core.changed:
+            if self._arriving.get(record.place) is not record:
+                self._give_up(record.place)
+                self._arriving[record.place] = record
+
+    def turn_to_store(self, record: Arriving) -> Arriving:
+        """The source is gone in the middle: what never came is in the store, as of any epoch."""
+        later = self.new_in_store(record.operator, record.group)
+        later.state, later.wear, later.is_adopted = record.state, record.wear, True
+        later.missing, later.fetched = set(record.missing), set(record.fetched)
+        self.put_in_store(later)
+        return later
+
+    def in_store(self) -> list[Arriving]:
+        """Key groups whose rest is in the store, as far as the protocol knows."""
+        with self.core.changed:
+            return [
+                record
+                for record in self._arriving.values()
+                if record.source == STORE
+                and record.is_coming
+                and self.core.source_of(*record.place) == STORE
+            ]
+
     def drop(self, operator: str, groups: tuple[int, ...] | None) -> None:
         """The state of key groups (None: all) is gone."""
         with self.core.changed:
@@ -152,16 +200,18 @@ class ArrivingGroups:
             return self._arriving.get((operator, group))
 
     def of_groups(self, groups: Iterable[int]) -> list[Arriving]:
-        """What is still on its way, over all operators."""
+        """What is still on its way from other workers, over all operators."""
         wanted = set(groups)
         with self.core.changed:
             records = list(self._arriving.values())
-        return [r for r in records if r.group in wanted and not r.is_done and not r.is_dead]
+        coming = [r for r in records if r.source != STORE and r.is_coming]
+        return [record for record in coming if record.group in wanted]
 
     def sources(self) -> set[str]:
         """Workers that are still needed."""
         with self.core.changed:
-            return {r.source for r in self._arriving.values() if not r.is_done and not r.is_dead}
+            coming = [r for r in self._arriving.values() if r.is_coming]
+        return {record.source for record in coming} - {STORE}
 
     def give_up(self, record: Arriving) -> None:
         """The source is of no use for it; the state comes from the store."""

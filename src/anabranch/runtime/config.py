@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
 from anabranch.state.backend import MEMORY, Backend
 
@@ -12,6 +13,12 @@ DEFAULT_MEMORY_BYTES = 1 << 30
 
 STATES = ("hybrid", "local", "remote")
 """Memory is a cache over the store; it has all; it has nothing between batches."""
+
+
+def check_state(state: object) -> None:
+    """Refuse what is not one of STATES."""
+    if state not in STATES:
+        raise InvalidArgument(f"state must be one of {', '.join(STATES)}, got {state!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,15 @@ class WorkerConfig:
     fsync: bool = True
     backend: str = "memory"
     """Where state is: one of BACKENDS."""
-    state_memory_bytes: int = DEFAULT_MEMORY_BYTES
-    """What a backend that keeps state elsewhere may use of memory."""
+    state_memory_bytes: int | None = None
+    """What state may use of memory; None: as much as there is, or 1 GiB for "rocksdb"."""
     local_dir: str | None = None
     """Folder for state that is not in memory."""
 
     state: str = "hybrid"
     """How much of it is in memory: one of STATES."""
+    whole_share: float = 0.5
+    """A key group is read whole if a transaction needs this share of its pages."""
 
     @property
     def reads_keys(self) -> bool:
@@ -56,7 +65,7 @@ class WorkerConfig:
         # Here, not above: the package that it needs may be missing.
         from anabranch.state.rocksdb.backend import RocksBackend
 
-        return RocksBackend(self.state_memory_bytes, self.local_dir)
+        return RocksBackend(self.state_memory_bytes or DEFAULT_MEMORY_BYTES, self.local_dir)
 
     def to_json(self) -> str:
         """One line."""

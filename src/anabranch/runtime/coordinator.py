@@ -366,6 +366,7 @@ class Coordinator:
             query_id=self._machine.operators[effect.operator].query_id,
             keyspace=self.keyspace,
             description=self._operators[effect.operator].definition.description,
+            extra=self._operators[effect.operator].notes(effect.epoch),
             committed_at=int(time.time() * 1000),
         )
 

@@ -126,6 +126,12 @@ class WorkerCore:
         self.blobs.write(path, buffers)
         return json.dumps(file_ref(path, epoch, buffers, groups).to_json())
 
+    def state_bytes(self) -> int:
+        """Memory of all state, about."""
+        with self.changed:
+            states = [state for slot in self.slots.values() for state in slot.states.values()]
+        return sum(state.num_bytes for state in states)
+
     def next_snapshot_id(self) -> int:
         """For unique file names."""
         return next(self._snapshot_ids)

@@ -62,6 +62,11 @@ class Operator:
             raise displaced(self.name)
         self.begun.add(attempt)
 
+    def notes(self, epoch: int) -> dict[str, Any]:
+        """For the manifest: the batch's clocks."""
+        known = self.times is not None and self.times[0] == epoch
+        return {"times": asdict(self.times[1])} if known and self.times is not None else {}
+
     def note_commit(self, epoch: int) -> float | None:
         """The epoch exists; how long it took."""
         timing = self.timings[-1] if self.timings else None
@@ -117,6 +122,8 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
+                "in_memory": _in_memory(name, reports, len(routing.owners)),
+                "hit_rate": _hit_rate(name, reports),
                 "batches": [
                     asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
                 ],
@@ -134,3 +141,19 @@ def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
 def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
     found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
     return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
+
+
+def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], groups: int) -> float:
+    """Share of the state; after a restart the rest comes from the store."""
+    found = [r for r in reports.values() if name in r["operators"]]
+    left = sum(int(report["operators"][name]["bins_in_store"]) for report in found)
+    bins = max((int(report["bins"]) for report in found), default=1)
+    return round(1 - left / max(1, groups * bins), 3)
+
+
+def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float | None:
+    """Share of rows whose key was in memory, since the workers started; None: there were none."""
+    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
+    rows = sum(operator["rows_seen"] for operator in found)
+    missed = sum(operator["keys_missed"] for operator in found)
+    return round(max(0.0, 1 - missed / rows), 4) if rows else None

@@ -16,8 +16,9 @@ from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
+from anabranch.durability.stored import OpenFiles, StoredState
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
-from anabranch.processor.contract import OperatorDefinition, OperatorEngine
+from anabranch.processor.contract import BatchTimes, OperatorDefinition, OperatorEngine
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
@@ -59,6 +60,15 @@ class OperatorSlot:
     is_restored: bool = False
     """Whether a savepoint is the state before the first epoch."""
 
+    in_store: dict[int, int] = field(default_factory=dict)
+    """Bytes of key groups, about, that are in the store and not in memory."""
+    rows_seen: int = 0
+    keys_missed: int = 0
+    """Keys that were read from the store for a transaction."""
+    _stored: dict[int, StoredState] = field(default_factory=dict)
+    _files: OpenFiles | None = None
+    _stored_lock: threading.Lock = field(default_factory=threading.Lock)
+
     def __post_init__(self) -> None:
         self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
 
@@ -93,9 +103,33 @@ class OperatorSlot:
         """Key groups (or some bins of each) from the store."""
         if as_of is None and not self.is_restored:
             return {group: Restored(self.engine.create_group()) for group in groups}
-        path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
-        manifest = Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
+        manifest = self._manifest(blobs, as_of)
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
+
+    def stored_at(self, blobs: BlobStore, epoch: int) -> StoredState:
+        """All state as of a committed epoch, to be read by key."""
+        with self._stored_lock:
+            if epoch not in self._stored:
+                if self._files is None:
+                    self._files = OpenFiles(blobs)
+                stored = StoredState(self._manifest(blobs, epoch), self._files)
+                latest = list(self._stored.items())[-1:]  # lanes may be an epoch apart
+                self._stored = {**dict(latest), epoch: stored}
+            return self._stored[epoch]
+
+    def due_in(self, stored: StoredState, groups: Collection[int], times: BatchTimes) -> Int64s:
+        """Keys of stored key groups for which a transaction does something without rows."""
+        engine, column = self.engine, self.engine.due_column
+        if column is None:
+            return np.empty(0, np.int64)
+        after, before = None, stored.manifest.extra.get("times")
+        if before is not None and engine.is_due_once:
+            after = engine.due_limit(BatchTimes(**before))
+        return stored.due(groups, column, after, engine.due_limit(times))
+
+    def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
+        path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
+        return Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:
         """A key group is here now, with the length of its changelog."""
@@ -132,20 +166,25 @@ class OperatorSlot:
 
     def note_load(self, groups: tuple[int, ...], rows: tuple[int, ...]) -> None:
         """Count rows for rebalancing."""
+        self.rows_seen += sum(rows)
         for group, count in zip(groups, rows, strict=True):
             self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
 
     def due_for_snapshot(self, epoch: int) -> list[int]:
         """Key groups whose changelog has become long enough to be worth a snapshot."""
         wear = dict(self.wear)
-        sizes = {g: state.num_bytes for g in wear if (state := self.states.get(g)) is not None}
+        sizes = {
+            group: state.num_bytes + self.in_store.get(group, 0)
+            for group in wear
+            if (state := self.states.get(group)) is not None
+        }
         changed, self.bytes_changed = self.bytes_changed, 0
         return due(wear, sizes, epoch, changed)
 
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Forget the state and outputs of key groups."""
         for group in groups:
-            for known in (self.states, self.outputs, self.wear, self.views):
+            for known in (self.states, self.outputs, self.wear, self.in_store, self.views):
                 known.pop(group, None)
 
     def drop(self) -> None:
@@ -153,4 +192,5 @@ class OperatorSlot:
         self.states.clear()
         self.outputs.clear()
         self.wear.clear()
+        self.in_store.clear()
         self.views.clear()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 from anabranch.durability.names import snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.protocol.worker import STORE
+from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.received import joined, without
 from anabranch.runtime.wear import Wear
 from anabranch.state.contract import Sections
 
@@ -17,11 +22,25 @@ FILE_BYTES = 128 << 20
 """About so much goes into one file when everything is saved."""
 
 
-class Snapshots:
-    """Only whole key groups that are owned here, between transactions."""
+@dataclass(frozen=True, slots=True)
+class LeftInStore:
+    """A part of a key group that is not in memory."""
 
-    def __init__(self, core: WorkerCore) -> None:
+    as_of: int = -1
+    bins: tuple[int, ...] = ()
+    keys: set[int] = field(default_factory=set)
+    """Keys of these bins that are in memory all the same."""
+
+
+class Snapshots:
+    """Only key groups that are owned here, between transactions.
+
+    What of them is in the store only is read from there: nobody has changed it since.
+    """
+
+    def __init__(self, core: WorkerCore, arriving: ArrivingGroups) -> None:
         self._core = core
+        self._arriving = arriving
 
     def after_commit(self, operator: str, epoch: int) -> list[str]:
         """Save key groups with long changelogs, as of a committed epoch; the files."""
@@ -59,12 +78,10 @@ class Snapshots:
         saved: dict[int, Sections] = {}
         size = 0
         for group in groups:
-            with slot.apply_lock:
-                with self._core.changed:
-                    if not self._may_save(slot, group, epoch):
-                        continue
-                    state = slot.states[group]
-                saved[group] = state.export()
+            sections = self._export(slot, group, epoch)
+            if sections is None:
+                continue
+            saved[group] = sections
             slot.wear[group] = Wear(epoch)
             size += sum(table.nbytes for table in saved[group].values())
             counted["groups"] += 1
@@ -75,14 +92,48 @@ class Snapshots:
             refs.append(self._write(slot, epoch, saved, counted))
         return refs, counted
 
-    def _may_save(self, slot: OperatorSlot, group: int, epoch: int) -> bool:
+    def _export(self, slot: OperatorSlot, group: int, epoch: int) -> Sections | None:
+        """All of a key group as of the epoch; None: it has moved on, or is not all within reach."""
+        record = self._arriving.find(slot.name, group)
+        with record.lock if record is not None else nullcontext(), slot.apply_lock:
+            with self._core.changed:
+                left = self._left(slot, group, epoch, record)
+                state = slot.states.get(group)
+                if left is None or state is None:
+                    return None
+            sections = state.export()
+        if not left.bins:
+            return sections
+        stored = slot.stored_at(self._core.blobs, left.as_of)
+        rest = stored.part(group, left.bins, slot.engine.create_group)
+        rest = without(rest, None, left.keys, slot.keyspace)
+        return joined([sections, self._like(sections, rest, slot)])
+
+    def _left(
+        self, slot: OperatorSlot, group: int, epoch: int, record: Arriving | None
+    ) -> LeftInStore | None:
+        """What of a key group that may be saved is in the store."""
         core = self._core
-        return (
-            core.is_owner(group)
-            and core.slots.get(slot.name) is slot
-            and group in slot.states
-            and core.machine.is_settled(slot.name, KeyGroup(group), Epoch(epoch))
-        )
+        if not core.is_owner(group) or core.slots.get(slot.name) is not slot:
+            return None
+        if core.machine.is_settled(slot.name, KeyGroup(group), Epoch(epoch)):
+            return LeftInStore()
+        held = core.held(slot.name, group)
+        is_idle = not core.machine.is_busy(slot.name, KeyGroup(group))
+        is_in_store = core.source_of(slot.name, group) == STORE
+        if held is None or held.as_of != epoch or not (is_idle and is_in_store):
+            return None
+        if record is None or record.is_dead or record.source != STORE:
+            return None
+        return LeftInStore(record.as_of, tuple(sorted(record.missing)), set(record.fetched))
+
+    def _like(self, sections: Sections, rest: Sections, slot: OperatorSlot) -> Sections:
+        """With the columns that the operator has now: files may be older."""
+        if all(rest[name].schema.equals(sections[name].schema) for name in rest):
+            return rest
+        state = slot.engine.create_group()
+        state.install(rest)
+        return state.export()
 
     def _write(
         self,
@@ -95,6 +146,6 @@ class Snapshots:
         path = snapshot_path(
             slot.name, epoch, core.config.worker, core.config.incarnation, core.next_snapshot_id()
         )
-        buffers = encode_snapshot(saved, core.config.keyspace)
+        buffers = encode_snapshot(saved, slot.keyspace, slot.engine.due_column)
         counted["bytes"] += sum(memoryview(buffer).nbytes for buffer in buffers)
         return core.write(path, epoch, tuple(saved), buffers)

@@ -29,6 +29,7 @@ from anabranch.runtime.buffer import RowBuffer
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.deltas import DeltaLogs
+from anabranch.runtime.eviction import Eviction
 from anabranch.runtime.exports import Exports
 from anabranch.runtime.forwarding import Forwarding
 from anabranch.runtime.imports import Imports
@@ -37,6 +38,7 @@ from anabranch.runtime.orders import Orders
 from anabranch.runtime.pace import Pace
 from anabranch.runtime.peers import Peers
 from anabranch.runtime.snapshots import Snapshots
+from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.transaction import (
     Answer,
     RunningTransaction,
@@ -62,9 +64,11 @@ class Worker:
         self._logs = DeltaLogs(config.keyspace)
         self._exports = Exports(core, self._logs, peers)
         self._arriving = ArrivingGroups(core, self._logs)
-        self._arrivals = Arrivals(core, self._arriving, peers)
+        self._stored = StoredGroups(core, self._arriving)
+        self._arrivals = Arrivals(core, self._arriving, peers, self._stored)
         self._forwarding = Forwarding(core, peers)
-        self._snapshots = Snapshots(core)
+        self._snapshots = Snapshots(core, self._arriving)
+        self._eviction = Eviction(core, self._arriving, self._stored)
         self._answers = Answers(core)
         imports = Imports(core, self._arriving, self._arrivals, peers, pace)
         self._orders = Orders(core, self._arriving, imports, peers, pace, self._snapshots)
@@ -87,6 +91,7 @@ class Worker:
                 return {}
             case "committed":
                 operator, epoch = message["operator"], message["epoch"]
+                self._eviction.after_commit(operator, epoch)
                 return {"snapshots": self._snapshots.after_commit(operator, epoch)}
             case "status":
                 return self._status()
@@ -165,9 +170,13 @@ class Worker:
                         "key_groups": len(states),
                         "rows": sum(state.num_rows for state in states),
                         "bytes": sum(state.num_bytes for state in states),
+                        "bins_in_store": self._stored.bins_in_store(name),
+                        "rows_seen": core.slots[name].rows_seen,
+                        "keys_missed": core.slots[name].keys_missed,
                     }
                     for name, states in owned.items()
                 },
+                "bins": self._config.bins,
                 "moves": dict(core.counters),
             }
 
@@ -282,8 +291,9 @@ class Worker:
         try:
             match effect:
                 case protocol.LoadGroups():
-                    partial = self._arrivals.load(slot, run, effect)
-                    done: protocol.Event = protocol.GroupsLoaded(effect.tx, partial)
+                    partial, stored = self._arrivals.load(slot, run, effect)
+                    self._core.pass_point("loaded")
+                    done: protocol.Event = protocol.GroupsLoaded(effect.tx, partial, stored)
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
                     run.initial_rows = self._initial_rows(header, effect.groups)
@@ -303,6 +313,8 @@ class Worker:
             message = f"Operator '{slot.name}' failed; nothing was changed.\n{detail}"
             done = protocol.TransactionFailed(effect.tx, ProcessorError(message))
         self._core.dispatch(done)
+        if isinstance(done, protocol.GroupsLoaded) and done.stored:
+            self._stored.start()
 
     def _apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with ExitStack() as turn:
@@ -342,7 +354,7 @@ class Worker:
                 self._config.incarnation,
                 opened.tx,
             )
-            buffers = encode_changelog(changes)
+            buffers = encode_changelog(changes, slot.keyspace, slot.engine.due_column)
             with run.timed("write_ms"):
                 changelog = self._core.write(path, opened.epoch, groups, buffers)
             slot.note_changes(groups, changes)

@@ -32,8 +32,12 @@ SLOW_SHARE, SLOW_TICKS = 0.1, 60
 class Cluster:
     """Driver, coordinator, workers, lanes, network and store of one scenario."""
 
-    def __init__(self, rng: Random, batches: int, lanes: int, workers: int) -> None:
+    def __init__(
+        self, rng: Random, batches: int, lanes: int, workers: int, store_is_source: bool = False
+    ) -> None:
         self.rng = rng
+        self.store_rng = Random(rng.random()) if store_is_source else None
+        """Chooses what is left in the store; None: key groups are always read whole."""
         self.scheduler = Scheduler(rng)
         self.network = Network(self.scheduler)
         self.store = Store()

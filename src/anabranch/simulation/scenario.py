@@ -39,7 +39,8 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
     """Run the scenario of a seed."""
     rng = Random(seed)
     batches = rng.choice((2, 2, 2, 3, 4))
-    cluster = Cluster(rng, batches, rng.choice((1, 1, 2, 2, 3)), 2 + int(rng.random() * 2))
+    lanes, workers = rng.choice((1, 1, 2, 2, 3)), 2 + int(rng.random() * 2)
+    cluster = Cluster(rng, batches, lanes, workers, store_is_source=seed % 10 == 4)
     failure: str | None = None
     try:
         _schedule_moves(cluster, batches)

@@ -35,7 +35,9 @@ class Load:
 
     def __init__(self, effect: protocol.LoadGroups) -> None:
         self.effect = effect
-        self.awaited: set[KeyGroup] = {group for group, _ in effect.sources}
+        self.awaited: set[KeyGroup] = {
+            group for group, source in effect.sources if source != protocol.STORE
+        }
         self.parcels: dict[KeyGroup, Parcel] = {}
 
 
@@ -65,12 +67,14 @@ class Target:
     def load(self, effect: protocol.LoadGroups) -> None:
         """Bring key groups here, each from its source or from the store."""
         load = Load(effect)
-        if not effect.sources:
+        if not load.awaited:
             self._read(load)
             return
         arrival = self.process.machine.owners.arrival
         by_source: dict[WorkerId, list[KeyGroup]] = {}
         for group, source in effect.sources:
+            if group not in load.awaited:
+                continue
             if arrival[group] is Arrival.BLOCK and group not in self.not_imported:
                 self.blocked[group] = load
                 scheduler = self.process.cluster.scheduler
@@ -139,7 +143,7 @@ class Target:
         """Everything that no source had comes from the store."""
         effect = load.effect
         wanted = tuple(g for g in effect.groups if g not in load.parcels)
-        fallbacks = sum(1 for group, _ in effect.sources if group in wanted)
+        fallbacks = sum(g in wanted for g, source in effect.sources if source != protocol.STORE)
         self.process.cluster.count("fallbacks", fallbacks)
         if not wanted:
             self._loaded(load, wanted)
@@ -156,13 +160,11 @@ class Target:
             self.forget(effect.groups)
             process.failed(effect.tx, LocationNotWritable("simulated read failure"))
             return
-        for group in wanted:
-            self.forget([group])
-            process.memory[group] = process.cluster.store.restore(group, effect.as_of)
+        stored = tuple(process.stored.read(effect, wanted))
         for group, parcel in load.parcels.items():
             self.install(group, parcel)
         partial = tuple(group for group in effect.groups if group in self.partial)
-        process.handle(protocol.GroupsLoaded(effect.tx, partial))
+        process.handle(protocol.GroupsLoaded(effect.tx, partial, stored))
 
     # -- what has arrived --
 
@@ -210,6 +212,8 @@ class Target:
             return True
         if any(group in tx.loading for tx in process.machine.transactions.values()):
             return False
+        if sources.get(group) == protocol.STORE:
+            return True
         if parcel is None or group not in sources:
             self.not_imported.add(group)
             return True

@@ -28,6 +28,7 @@ from anabranch.simulation.oracle import (
     merge,
 )
 from anabranch.simulation.source import Source
+from anabranch.simulation.stored import Stored
 from anabranch.simulation.target import Target
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class WorkerProcess:
         "memory",
         "name",
         "source",
+        "stored",
         "target",
         "tx_count",
         "version",
@@ -155,6 +157,8 @@ class WorkerProcess:
         self.waiters: list[tuple[list[KeyGroup], Callable[[], None]]] = []
         self.source = Source(self)
         self.target = Target(self)
+        self.stored = Stored(self)
+        self.stored.evict_later()
 
     # -- what reaches the process --
 

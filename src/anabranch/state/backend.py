@@ -24,7 +24,8 @@ def check_backend(backend: object, memory_bytes: object, local_dir: object) -> N
     """Refuse what a worker could not start with."""
     if backend not in BACKENDS:
         raise InvalidArgument(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    if not isinstance(memory_bytes, int) or memory_bytes < MEMORY_BYTES_MIN:
+    is_enough = isinstance(memory_bytes, int) and memory_bytes >= MEMORY_BYTES_MIN
+    if memory_bytes is not None and not is_enough:
         limit = f"{MEMORY_BYTES_MIN >> 20} MiB"
         raise InvalidArgument(f"state_memory_bytes must be at least {limit}, got {memory_bytes!r}.")
     if local_dir is not None and (not isinstance(local_dir, str) or not local_dir):

@@ -46,6 +46,11 @@ def ordered_by_bin(hashes: Iterable[int], keyspace: KeySpace) -> list[int]:
     return sorted(hashes, key=lambda hash_: int(keyspace.bin_of(np.array([hash_]))[0]))
 
 
+def in_order(hashes: Iterable[int], keyspace: KeySpace) -> list[int]:
+    """As in a snapshot of one key group."""
+    return ordered_by_bin(sorted(hashes), keyspace)
+
+
 def by_group(hashes: Iterable[int], keyspace: KeySpace) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {group: [] for group in range(keyspace.groups)}
     for hash_ in hashes:

@@ -55,7 +55,7 @@ class History(RuleBasedStateMachine):
             drop = [h for h in deletes - upserts if h % SMALL.groups in groups]
             sections = {name: changes(put, drop, self.files) for name in SECTIONS}
             path = names.changelog_path(OPERATOR, epoch, lane, "w", "i", self.files)
-            buffers = encode_changelog(sections)
+            buffers = encode_changelog(sections, SMALL)
             self.blobs.write(path, buffers)
             refs.append(file_ref(path, epoch, buffers, groups))
         for name in SECTIONS:

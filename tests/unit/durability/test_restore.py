@@ -43,7 +43,7 @@ def write_snapshot(store: BlobStore, path: str, hashes: list[int], value: int) -
 
 
 def write_changelog(store: BlobStore, path: str, epoch: int, table: Any) -> FileRef:
-    buffers = encode_changelog({"s": table})
+    buffers = encode_changelog({"s": table}, SMALL)
     store.write(path, buffers)
     return file_ref(path, epoch, buffers, range(SMALL.groups))
 

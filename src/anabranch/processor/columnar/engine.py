@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
+from anabranch.processor.columnar.aggregates import AggregateProcessor
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
 from anabranch.processor.columnar.returned import Returned
+from anabranch.processor.columnar.sessions import SessionProcessor
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.processor.evolution import Field, changes, lost_fields
 from anabranch.state.backend import MEMORY, Backend
@@ -72,6 +74,7 @@ class ColumnarEngine:
     """One columnar operator on one worker; see `OperatorEngine`."""
 
     logs_since_begin = False
+    is_by_key = True
 
     def __init__(
         self, definition: ColumnarDefinition, keyspace: KeySpace, backend: Backend = MEMORY
@@ -103,7 +106,23 @@ class ColumnarEngine:
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         """Keys whose entries expire at the watermark."""
-        return cast("GroupTable", state).peek_due(times.watermark_ms * _MICROS)
+        return cast("GroupTable", state).peek_due(self.due_limit(times))
+
+    @property
+    def due_column(self) -> tuple[str, str] | None:
+        """The processor's expiry column."""
+        return None if self._layout.expiry is None else (SECTION, self._layout.expiry)
+
+    @property
+    def is_due_once(self) -> bool:
+        """Ours drop what expires or move its expiry; who knows what a user's processor does."""
+        ours = (AggregateProcessor, SessionProcessor)
+        is_inherited = type(self._processor).expire is ColumnarProcessor.expire
+        return is_inherited or isinstance(self._processor, ours)
+
+    def due_limit(self, times: BatchTimes) -> int:
+        """The watermark, in microseconds."""
+        return times.watermark_ms * _MICROS
 
     def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
         """Key columns and what the processor shows of the state, for keys that have some."""
@@ -318,7 +337,7 @@ class ColumnarEngine:
     def _expire(
         self, tx: Transaction, tables: Mapping[int, GroupTable], stats: OperatorStats
     ) -> None:
-        limit = tx.times.watermark_ms * _MICROS
+        limit = self.due_limit(tx.times)
         due = []
         size = 0
         for group in tx.groups:

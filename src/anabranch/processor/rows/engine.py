@@ -33,7 +33,7 @@ from anabranch.processor.rows.variables import in_order
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout
+from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, TIMERS_AT, Layout
 from anabranch.state.rows.sections import changelog_of, export_records
 
 
@@ -44,6 +44,7 @@ class RowEngine:
     """
 
     logs_since_begin = True
+    is_by_key = True
 
     def __init__(
         self, definition: RowOperatorDefinition, keyspace: KeySpace, backend: Backend = MEMORY
@@ -112,11 +113,21 @@ class RowEngine:
         return stats
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
-        mode = self._definition.time_mode
-        if mode == "none":
+        if self.due_column is None:
             return np.empty(0, np.int64)
-        until_ms = times.processing_time_ms if mode == "processingtime" else times.watermark_ms
-        return cast(RowGroupState, state).due_timers(until_ms)
+        return cast(RowGroupState, state).due_timers(self.due_limit(times))
+
+    @property
+    def due_column(self) -> tuple[str, str] | None:
+        return None if self._definition.time_mode == "none" else (TIMERS, EXPIRY)
+
+    @property
+    def is_due_once(self) -> bool:
+        return True  # a timer that has fired is gone
+
+    def due_limit(self, times: BatchTimes) -> int:
+        is_processing = self._definition.time_mode == "processingtime"
+        return times.processing_time_ms if is_processing else times.watermark_ms
 
     def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
         columns = [column.chunk(0) for column in keys.combine_chunks().columns[1:]]
