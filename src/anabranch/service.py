@@ -20,7 +20,12 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorDefinition
-from anabranch.runtime.config import DEFAULT_MEMORY_BYTES, WorkerConfig, check_state
+from anabranch.runtime.config import (
+    DEFAULT_MEMORY_BYTES,
+    WorkerConfig,
+    check_checkpoint,
+    check_state,
+)
 from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import LocalLauncher
@@ -81,6 +86,11 @@ class StateService(Reconfigurable):
     restore : str, optional
         Path of a savepoint that the state starts from, in a new location. May stay when the program
         starts again: the savepoint is restored once.
+    checkpoint : str
+        What each batch makes durable: "changelog" (what has changed), "full" (all state of what has
+        changed), "unaligned" (changes, and rows whose state is on its way: the batch does not wait
+        for it) or "independent" (rows; state when `snapshot_seconds` have passed, each worker for
+        itself). May change from one start to the next.
 
     Examples
     --------
@@ -108,10 +118,13 @@ class StateService(Reconfigurable):
         fsync: bool = True,
         start_empty: Collection[str] = (),
         restore: str | None = None,
+        checkpoint: str = "changelog",
+        snapshot_seconds: float = 30.0,
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         check_state(state)
         check_backend(backend, state_memory_bytes, local_dir)
+        check_checkpoint(checkpoint, snapshot_seconds)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
@@ -143,9 +156,12 @@ class StateService(Reconfigurable):
                     backend=backend,
                     state_memory_bytes=state_memory_bytes,
                     local_dir=local_dir or _local_dir(spark),
+                    checkpoint=checkpoint,
+                    snapshot_seconds=snapshot_seconds,
                 ),
                 host,
                 start_empty,
+                checkpoint,
             )
         except BaseException:
             self._store.close()

@@ -82,6 +82,11 @@ class CountingGroup:
 
 
 class CountingEngine:
+    logs_since_begin = False
+    due_column = None
+    is_due_once = True
+    is_by_key = True
+
     def __init__(self, keyspace: KeySpace) -> None:
         self._keyspace = keyspace
 
@@ -103,6 +108,9 @@ class CountingEngine:
         tx.log("counts", pa.table({HASH: hashes, OP: ops, "k": keys, "n": counts}))
         tx.emit(pa.table({GROUP: groups, "k": keys, "n": counts}))
         return OperatorStats(rows_updated=len(changed))
+
+    def due_limit(self, times: BatchTimes) -> int:
+        return 0
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         return np.empty(0, np.int64)
@@ -160,6 +168,20 @@ class Uninstallable(Counting):
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         raise RuntimeError("not on this machine")
+
+
+class SlowEngine(CountingEngine):
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        if 0 in tx.groups and tx.epoch in (2, 3):
+            time.sleep(1.5)
+        return super().apply(tx, states)
+
+
+class Slow(Counting):
+    """Takes long in epochs 2 and 3, on one of the lanes."""
+
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
+        return SlowEngine(keyspace)
 
 
 class HangingEngine(CountingEngine):

@@ -64,7 +64,14 @@ class Cluster:
             **settings,
         )
         self.coordinator = Coordinator(
-            self.store, LocalLauncher(), FixedClock(), KEYSPACE, workers, config, "127.0.0.1"
+            self.store,
+            LocalLauncher(),
+            FixedClock(),
+            KEYSPACE,
+            workers,
+            config,
+            "127.0.0.1",
+            checkpoint=settings.get("checkpoint", "changelog"),
         )
         self.register(definition or counting.Counting())
 

@@ -109,6 +109,8 @@ class Run:
     report: dict[str, Any] = field(default_factory=dict)
     peers: int | None = None
     """Connections between workers before the move."""
+    written_a_second: float = 0.0
+    """Bytes that workers wrote before the move."""
     error: str = ""
 
     @property
@@ -177,6 +179,8 @@ class ServiceRuns:
     target: int
     say: Say
     fsync: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the service, beside those above."""
 
     def __post_init__(self) -> None:
         self._folders = Folders(self.folder)
@@ -201,6 +205,21 @@ class ServiceRuns:
         except (AnabranchError, PySparkException) as error:
             run.error = brief(error)
 
+    def restart(self, prepared: Prepared) -> float:
+        """Seconds from the start of a service and its query to the first batch on all keys."""
+        with self._folders.copy("restart", prepared) as folder:
+            started = time.time()
+            with (
+                self._service(folder) as service,
+                LoadedQuery(
+                    self._maker(service, prepared.keys, prepared.payload_bytes),
+                    folder,
+                    prepared.next_row,
+                ) as query,
+            ):
+                batches = query.burst(CAPACITY_ROWS, CAPACITY_ROWS, lambda _: None)
+                return batches[0].committed - started
+
     @contextmanager
     def _started(self, name: str, prepared: Prepared) -> Iterator[tuple[StateService, LoadedQuery]]:
         """A service and a query on a copy of a prepared state."""
@@ -221,12 +240,14 @@ class ServiceRuns:
         warm_up(query, run.rate, self.say)
         if run.case.strategy == "rhino":
             self._make_replicas(service, query, run.rate)
-        load = query.open(run.rate)
+        load, wrote = query.open(run.rate), written_bytes(service)
         try:
             begin = self.timing.settle + self.timing.steady
             watch_until(query, load, begin, self.say, "steady load")
             workers = service.status()["workers"].values()
             run.peers = peer_connections(w["pid"] for w in workers if w["pid"])
+            wrote = written_bytes(service) - wrote
+            run.written_a_second = wrote / max(1e-9, time.time() - load.started)
             if run.case.strategy is not None:
                 run.steady = Window(self.timing.settle, time.time() - load.started)
                 run.move = self._move(run, service, query, load)
@@ -288,8 +309,9 @@ class ServiceRuns:
         return found
 
     def _service(self, folder: Path) -> StateService:
+        location = str(folder / "state")
         return StateService(
-            self.spark, str(folder / "state"), workers=self.workers, fsync=self.fsync
+            self.spark, location, workers=self.workers, fsync=self.fsync, **self.settings
         )
 
     def _maker(
@@ -300,6 +322,16 @@ class ServiceRuns:
             return counts(service, df, payload_bytes)
 
         return make
+
+
+def written_bytes(service: StateService) -> int:
+    """What the workers have written so far; 0 where the system does not tell."""
+    total = 0
+    for worker in service.status()["workers"].values():
+        with suppress(OSError, ValueError):
+            lines = Path(f"/proc/{worker['pid']}/io").read_text().splitlines()
+            total += int(dict(line.split(": ") for line in lines)["wchar"])
+    return total
 
 
 def brief(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli import evaluation
+from anabranch.cli import checkpoints, evaluation
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -53,6 +53,7 @@ def register(subparsers: Subparsers) -> None:
     throughput.set_defaults(run=run_throughput)
     _register_rescale(kinds)
     evaluation.register(kinds)
+    checkpoints.register(kinds)
 
 
 def _register_rescale(kinds: Subparsers) -> None:

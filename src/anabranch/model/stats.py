@@ -11,6 +11,9 @@ TIMES = ("load_ms", "wait_ms", "apply_ms", "write_ms")
 ROWS_FORWARDED = "rows_forwarded"
 """Rows that came to a worker that no longer owned their key groups, and were passed on."""
 
+ROWS_DEFERRED = "rows_deferred"
+"""Rows that were put into a checkpoint as they came, to be applied with a later batch."""
+
 
 def add_stats(total: dict[str, int], more: Mapping[str, int]) -> None:
     """Transactions run side by side: counts add up, of times the longest counts."""

@@ -18,7 +18,7 @@ from anabranch.processor.contract import (
     Transaction,
 )
 from anabranch.state.channel import CHANNEL, ChannelledState, Waiting, added, as_applied, drained
-from anabranch.state.contract import GroupState
+from anabranch.state.contract import GroupState, Sections
 
 States = Mapping[int, GroupState]
 _HASH_ONLY = pa.schema([pa.field(HASH, pa.int64())])
@@ -48,21 +48,34 @@ class ChannelEngine:
         """Keys with something due."""
         return self.inner.due_hashes(cast(ChannelledState, state).inner, times)
 
-    is_by_key = False  # what waits needs keys that only it knows
+    @property
+    def is_by_key(self) -> bool:
+        """As for the operator: where rows may wait, manifests say so and all is read."""
+        return self.inner.is_by_key
+
+    @property
+    def logs_since_begin(self) -> bool:
+        """As the operator does."""
+        return self.inner.logs_since_begin
 
     @property
     def due_column(self) -> tuple[str, str] | None:
-        """That of the operator."""
+        """Where the operator keeps times."""
         return self.inner.due_column
+
+    def due_limit(self, times: BatchTimes) -> int:
+        """What is due at these clocks."""
+        return self.inner.due_limit(times)
 
     @property
     def is_due_once(self) -> bool:
-        """Not by what manifests say: rows may wait for longer."""
-        return False
+        """As for the operator."""
+        return self.inner.is_due_once
 
-    def due_limit(self, times: BatchTimes) -> int:
-        """That of the operator."""
-        return self.inner.due_limit(times)
+    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+        """What the entries have; rows that wait are not among them."""
+        channelled = cast(ChannelledState, state)
+        return self.inner.look_up(channelled.inner, keys, before and channelled.is_inner_begun)
 
     def close(self) -> None:
         """End of the worker."""
@@ -73,6 +86,7 @@ class ChannelEngine:
         arrived = self._by_group(tx, states)
         for some in arrived:
             state = cast(ChannelledState, states[some.group])
+            state.begin_deferred()
             state.waiting = (*state.waiting, some)
         if arrived:
             tx.log(CHANNEL, added(arrived))

@@ -14,6 +14,18 @@ DEFAULT_MEMORY_BYTES = 1 << 30
 STATES = ("hybrid", "local", "remote")
 """Memory is a cache over the store; it has all; it has nothing between batches."""
 
+CHECKPOINTS = ("changelog", "full", "unaligned", "independent")
+"""What has changed; all state of what has changed; changes and rows that wait; rows."""
+
+
+def check_checkpoint(checkpoint: object, snapshot_seconds: object) -> None:
+    """Refuse what a worker could not start with."""
+    if checkpoint not in CHECKPOINTS:
+        names = ", ".join(CHECKPOINTS)
+        raise InvalidArgument(f"checkpoint must be one of {names}, got {checkpoint!r}.")
+    if not isinstance(snapshot_seconds, int | float) or not snapshot_seconds > 0:
+        raise InvalidArgument(f"snapshot_seconds must be positive, got {snapshot_seconds!r}.")
+
 
 def check_state(state: object) -> None:
     """Refuse what is not one of STATES."""
@@ -43,6 +55,10 @@ class WorkerConfig:
     local_dir: str | None = None
     """Folder for state that is not in memory."""
 
+    checkpoint: str = "changelog"
+    """What transactions make durable: one of CHECKPOINTS."""
+    snapshot_seconds: float = 30.0
+    """How often a worker saves its state by its own clock, if it logs rows."""
     state: str = "hybrid"
     """How much of it is in memory: one of STATES."""
     whole_share: float = 0.5
@@ -51,7 +67,8 @@ class WorkerConfig:
     @property
     def reads_keys(self) -> bool:
         """Whether key groups may be in memory in part, the rest being read from the store."""
-        return self.state != "local" and self.backend == "memory"
+        can = self.state != "local" and self.backend == "memory"
+        return can and self.checkpoint != "independent"  # rows are applied again to whole state
 
     @property
     def keyspace(self) -> KeySpace:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
+from anabranch.durability.names import snapshot_folder
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
 from anabranch.model.ids import Epoch, Lane, WorkerId
@@ -63,8 +64,10 @@ class Coordinator:
         make_config: Callable[..., WorkerConfig],
         host: str,
         start_empty: Collection[str] = (),
+        checkpoint: str = "changelog",
     ) -> None:
         self._start_empty = frozenset(start_empty)
+        self._checkpoint = checkpoint
         self.token = new_token()
         self.keyspace = keyspace
         self._store = store
@@ -351,22 +354,25 @@ class Coordinator:
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:
-        changelogs = [
-            FileRef.from_json(json.loads(tx.changelog)).only(tx.groups)
+        written = [
+            ref.only(set(tx.groups).intersection(ref.groups))
             for tx in effect.transactions
             if tx.changelog is not None
+            and (ref := FileRef.from_json(json.loads(tx.changelog))) is not None
         ]
+        folder = snapshot_folder(effect.operator)
+        full = [ref for ref in written if ref.path.startswith(folder)]
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
         return next_manifest(
             previous,
             effect.epoch,
-            changelogs,
-            [ref for ref in taken if self._store.accepts(effect.operator, ref)],
+            [ref for ref in written if ref not in full],
+            [*(ref for ref in taken if self._store.accepts(effect.operator, ref)), *full],
             operator=effect.operator,
             query_id=self._machine.operators[effect.operator].query_id,
             keyspace=self.keyspace,
             description=self._operators[effect.operator].definition.description,
-            extra=self._operators[effect.operator].notes(effect.epoch),
+            extra=self._operators[effect.operator].notes(effect.epoch, self._checkpoint),
             committed_at=int(time.time() * 1000),
         )
 

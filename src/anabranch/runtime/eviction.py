@@ -10,6 +10,7 @@ from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.stored import StoredGroups
+from anabranch.state.channel import has_waiting
 
 KEPT_SHARE = 0.7
 """Of the limit: so much is left when something must go, or it would have to after each batch."""
@@ -101,6 +102,7 @@ class Eviction:
             and source in (None, STORE)
             and not core.machine.is_busy(slot.name, KeyGroup(group))
             and not slot.pins[group]
+            and not has_waiting(slot.states.get(group))
         )
 
     def _cold(self, slot: OperatorSlot, group: int) -> list[int]:

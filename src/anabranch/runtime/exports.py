@@ -18,6 +18,7 @@ from anabranch.runtime.core import Place, WorkerCore
 from anabranch.runtime.deltas import Delta, DeltaLogs, number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
+from anabranch.state.channel import has_waiting
 from anabranch.state.contract import GroupState
 from anabranch.transport.server import Item
 from anabranch.transport.wire import Message
@@ -161,10 +162,12 @@ class Exports:
                 due = self._due(slot, state, request, message["times"])
             if deltas is not None:
                 yield from _deltas(group, deltas)
-            elif request["need"] == "keys":
+            elif request["need"] == "keys" and not has_waiting(state):
                 yield from self._give_keys(slot, request, due, as_of)
             else:
                 bins = set(request["bins"]) | set(self._bins_of(due))
+                if has_waiting(state):
+                    bins = set(request["missing"])
                 wanted = sorted(bins & set(request["missing"]))
                 limit = FROZEN_SLICE_BYTES
                 for some in slices_of(state, self._keyspace, wanted, limit):

@@ -62,10 +62,14 @@ class Operator:
             raise displaced(self.name)
         self.begun.add(attempt)
 
-    def notes(self, epoch: int) -> dict[str, Any]:
-        """For the manifest: the batch's clocks."""
-        known = self.times is not None and self.times[0] == epoch
-        return {"times": asdict(self.times[1])} if known and self.times is not None else {}
+    def notes(self, epoch: int, checkpoint: str) -> dict[str, Any]:
+        """For the manifest: the batch's clocks; whether state may have rows that wait."""
+        notes: dict[str, Any] = {}
+        if self.times is not None and self.times[0] == epoch:
+            notes["times"] = asdict(self.times[1])
+        if checkpoint in ("unaligned", "independent"):
+            notes["checkpoint"] = checkpoint
+        return notes
 
     def note_commit(self, epoch: int) -> float | None:
         """The epoch exists; how long it took."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.durability.stored import OpenFiles, StoredState
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorDefinition, OperatorEngine
+from anabranch.processor.channel import ChannelEngine
+from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
@@ -34,7 +36,7 @@ class OperatorSlot:
 
     name: str
     definition_id: int
-    engine: OperatorEngine
+    engine: ChannelEngine
     output_schema: pa.Schema
     """GROUP first."""
     keyspace: KeySpace
@@ -47,6 +49,10 @@ class OperatorSlot:
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
+    is_applying: bool = False
+    """Whether a transaction has it, rather than a snapshot or another worker."""
+    saved_at: float = field(default_factory=time.monotonic)
+    """When a worker that saves by its own clock did so."""
     pins: Counter[int] = field(default_factory=Counter)
     """Key groups that other workers are reading: should they be owned again, transactions wait."""
     heat: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -81,10 +87,12 @@ class OperatorSlot:
         keyspace: KeySpace,
         is_restored: bool = False,
         backend: Backend = MEMORY,
+        logs_rows: bool = False,
     ) -> OperatorSlot:
         """Start the operator's engine."""
+        engine = ChannelEngine(definition.open(keyspace, backend), keyspace, logs_rows)
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
-        slot = cls(name, definition_id, definition.open(keyspace, backend), schema, keyspace)
+        slot = cls(name, definition_id, engine, schema, keyspace)
         slot.is_restored = is_restored
         return slot
 
@@ -170,8 +178,8 @@ class OperatorSlot:
         for group, count in zip(groups, rows, strict=True):
             self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
 
-    def due_for_snapshot(self, epoch: int) -> list[int]:
-        """Key groups whose changelog has become long enough to be worth a snapshot."""
+    def due_for_snapshot(self, epoch: int, every_seconds: float | None = None) -> list[int]:
+        """Key groups whose changelog is long enough to be worth a snapshot, or all by the clock."""
         wear = dict(self.wear)
         sizes = {
             group: state.num_bytes + self.in_store.get(group, 0)
@@ -179,7 +187,12 @@ class OperatorSlot:
             if (state := self.states.get(group)) is not None
         }
         changed, self.bytes_changed = self.bytes_changed, 0
-        return due(wear, sizes, epoch, changed)
+        if every_seconds is None:
+            return due(wear, sizes, epoch, changed)
+        if time.monotonic() - self.saved_at < every_seconds:
+            return []
+        self.saved_at = time.monotonic()
+        return [group for group in sizes if self.has_changed(group)]
 
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Forget the state and outputs of key groups."""

@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.migration.strategies import STANDBY
 from anabranch.model.ids import WorkerId
-from anabranch.model.stats import ROWS_FORWARDED, TIMES
+from anabranch.model.stats import ROWS_DEFERRED, ROWS_FORWARDED, TIMES
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
@@ -39,6 +39,9 @@ _log = logging.getLogger("anabranch.moves")
 
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
+
+COUNTED = (*TIMES, ROWS_FORWARDED, ROWS_DEFERRED)
+"""What reports say of each batch."""
 
 PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 4 * LEAST_BYTES_PER_SECOND}
 """Strategies whose copies adapt to the batches, and how slow they may become.
@@ -293,7 +296,7 @@ class Reconfigurer:
                 "operator": operator.name,
                 "epoch": timing.epoch,
                 "seconds": timing.seconds,
-                **{what: timing.stats.get(what, 0) for what in (*TIMES, ROWS_FORWARDED)},
+                **{what: timing.stats.get(what, 0) for what in COUNTED},
             }
             for operator in operators
             for timing in list(operator.timings)

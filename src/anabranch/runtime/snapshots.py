@@ -48,7 +48,9 @@ class Snapshots:
         if slot is None:
             return []
         slot.committed = max(epoch, -1 if slot.committed is None else slot.committed)
-        return self._save(slot, epoch, slot.due_for_snapshot(epoch))[0]
+        config = self._core.config
+        every = config.snapshot_seconds if config.checkpoint == "independent" else None
+        return self._save(slot, epoch, slot.due_for_snapshot(epoch, every))[0]
 
     def save(self, epochs: Mapping[str, int | None]) -> tuple[dict[str, list[str]], Counter[str]]:
         """Save everything that has changed, as of the epochs given or of whatever is here.

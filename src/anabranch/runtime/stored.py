@@ -21,6 +21,7 @@ from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import NO_HASHES, not_in, without
 from anabranch.runtime.transaction import RunningTransaction
+from anabranch.state.channel import has_waiting
 from anabranch.state.contract import Sections
 
 _log = logging.getLogger("anabranch.worker")
@@ -84,7 +85,8 @@ class StoredGroups:
         due = self._by_group(slot.due_in(stored, groups, run.times))
         # 1. New ones: whole, or empty for now.
         parts = {group: _joined(needed.get(group), due.get(group)) for group in fresh}
-        whole = [group for group in fresh if self._is_whole(stored.pages[group], parts[group])]
+        rows_wait = "checkpoint" in stored.manifest.extra  # perhaps
+        whole = [g for g in fresh if rows_wait or self._is_whole(stored.pages[g], parts[g])]
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
             slot.load(self._core.blobs, tuple(whole), as_of)
@@ -94,7 +96,8 @@ class StoredGroups:
         wanted: dict[int, Int64s] = {}
         for record in records:
             keys = self._missing(record, _joined(needed.get(record.group), due.get(record.group)))
-            if self._is_whole(stored.pages[record.group] * self._share(record), keys):
+            pages = stored.pages[record.group] * self._share(record)
+            if has_waiting(record.state) or self._is_whole(pages, keys):
                 self._put_bins(slot, record, stored, sorted(record.missing))
             else:
                 wanted[record.group] = keys

@@ -97,6 +97,8 @@ class RunningTransaction:
         """Key groups to apply; set when the protocol has decided, once or twice."""
         self.applied: tuple[int, ...] = ()
         """All key groups that were applied so far."""
+        self.deferred: set[int] = set()
+        """Key groups whose rows wait for a later transaction."""
         self.forwarded: list[Forwarded] = []
         self._seconds = dict.fromkeys(TIMES, 0.0)
         self.initial_rows: list[RowChunk] = []
@@ -167,6 +169,7 @@ class RunningTransaction:
     def reset(self) -> None:
         """Forget effects of an application that failed."""
         self.applied = ()
+        self.deferred = set()
         self._log = {}
         self.output = Spool(self._output_bytes_max)
         self.stats = OperatorStats()

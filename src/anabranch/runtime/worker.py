@@ -15,19 +15,20 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.changelog import decode_changelog, encode_changelog
-from anabranch.durability.names import changelog_path
+from anabranch.durability.changelog import decode_changelog
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.ids import Epoch, KeyGroup, Lane
-from anabranch.model.stats import ROWS_FORWARDED
+from anabranch.model.stats import ROWS_DEFERRED, ROWS_FORWARDED
 from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
 from anabranch.protocol import worker as protocol
 from anabranch.runtime.answers import Answers
 from anabranch.runtime.arrivals import Arrivals
 from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.buffer import RowBuffer
+from anabranch.runtime.checkpoints import Checkpoints
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.deferral import Deferral
 from anabranch.runtime.deltas import DeltaLogs
 from anabranch.runtime.eviction import Eviction
 from anabranch.runtime.exports import Exports
@@ -70,6 +71,8 @@ class Worker:
         self._snapshots = Snapshots(core, self._arriving)
         self._eviction = Eviction(core, self._arriving, self._stored)
         self._answers = Answers(core)
+        self._checkpoints = Checkpoints(core)
+        self._deferral = Deferral(core, self._arriving, self._stored)
         imports = Imports(core, self._arriving, self._arrivals, peers, pace)
         self._orders = Orders(core, self._arriving, imports, peers, pace, self._snapshots)
 
@@ -141,6 +144,7 @@ class Worker:
                 self._config.keyspace,
                 header.get("restored", False),
                 self._backend,
+                self._config.checkpoint == "independent",
             )
         except Exception as error:
             raise ProcessorError(
@@ -291,9 +295,12 @@ class Worker:
         try:
             match effect:
                 case protocol.LoadGroups():
-                    partial, stored = self._arrivals.load(slot, run, effect)
+                    rest, deferred, later = self._deferral.of_state(slot, run, effect)
+                    partial, stored = self._arrivals.load(slot, run, rest)
                     self._core.pass_point("loaded")
-                    done: protocol.Event = protocol.GroupsLoaded(effect.tx, partial, stored)
+                    done: protocol.Event = protocol.GroupsLoaded(
+                        effect.tx, (*partial, *deferred), (*stored, *later)
+                    )
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
                     run.initial_rows = self._initial_rows(header, effect.groups)
@@ -323,15 +330,12 @@ class Worker:
                     with self._core.changed:
                         self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
                 self._arriving.applied(slot.name, run.groups)
-                turn.enter_context(slot.apply_lock)
+                if not self._deferral.of_turn(slot, run):
+                    turn.callback(slot.apply_lock.release)
+                    slot.is_applying = True
+                    turn.callback(setattr, slot, "is_applying", False)
             turn.enter_context(run.timed("apply_ms"))
-            states = {group: slot.states[group] for group in run.groups}
-            run.applied += run.groups
-            opened = run.opened
-            slot.views.update(dict.fromkeys(run.groups, (opened.base, opened.epoch)))
-            for state in states.values():
-                state.begin()
-            run.note_applied(slot.engine.apply(run, states))
+            self._deferral.apply(slot, run)
 
     def _undo(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with slot.apply_lock:
@@ -342,26 +346,18 @@ class Worker:
         run.reset()
 
     def _persist(self, slot: OperatorSlot, run: RunningTransaction) -> None:
-        opened, groups = run.opened, run.applied
+        groups = run.applied
         changes = run.changes()
         changelog = None
         if changes:
-            path = changelog_path(
-                opened.operator,
-                opened.epoch,
-                opened.lane,
-                self._config.worker,
-                self._config.incarnation,
-                opened.tx,
-            )
-            buffers = encode_changelog(changes, slot.keyspace, slot.engine.due_column)
-            with run.timed("write_ms"):
-                changelog = self._core.write(path, opened.epoch, groups, buffers)
-            slot.note_changes(groups, changes)
-            self._logs.note(slot.name, opened.epoch, groups, changes)
+            changelog = self._checkpoints.write(slot, run, changes)
+            self._logs.note(slot.name, run.opened.epoch, groups, changes)
         slot.note_heat(run.rows.sample())
         slot.note_load(groups, run.rows.rows_of(groups))
-        output = TransactionOutput(groups, run.output, changelog, run.stats, run.spent)
+        spent = run.spent
+        if run.deferred:
+            spent[ROWS_DEFERRED] = sum(run.rows.rows_of(run.deferred))
+        output = TransactionOutput(groups, run.output, changelog, run.stats, spent)
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 

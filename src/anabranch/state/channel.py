@@ -50,22 +50,28 @@ class ChannelledState:
     As of an epoch, the state is what `inner` becomes when all that is waiting is applied to it.
     """
 
-    __slots__ = ("_before", "inner", "waiting")
+    __slots__ = ("_before", "inner", "is_inner_begun", "waiting")
 
     def __init__(self, inner: GroupState) -> None:
         self.inner = inner
         self.waiting: tuple[Waiting, ...] = ()
         """By epoch."""
         self._before: tuple[Waiting, ...] = ()
+        self.is_inner_begun = True
 
     def begin(self) -> None:
         """Start a transaction."""
         self.inner.begin()
-        self._before = self.waiting
+        self._before, self.is_inner_begun = self.waiting, True
+
+    def begin_deferred(self) -> None:
+        """Start a transaction that only adds to the channel: `inner` may be busy."""
+        self._before, self.is_inner_begun = self.waiting, False
 
     def undo(self) -> None:
         """Go back to the last `begin`."""
-        self.inner.undo()
+        if self.is_inner_begun:
+            self.inner.undo()
         self.waiting = self._before
 
     def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
@@ -80,7 +86,8 @@ class ChannelledState:
     def install(self, sections: Sections) -> None:
         """Add exported entries and waiting rows."""
         rest, channel = _split(sections)
-        self.inner.install(rest)
+        if rest:
+            self.inner.install(rest)
         if channel is not None:
             same = self._before is self.waiting
             self.waiting = _changed(self.waiting, channel)
@@ -114,6 +121,11 @@ class ChannelledState:
         if not self.waiting or not (bins is None or BIN in bins):
             return sections
         return {**sections, CHANNEL: _encode(self.waiting)}
+
+
+def has_waiting(state: GroupState | None) -> bool:
+    """Whether entries alone are not the whole state: all of it is needed to bring it up to date."""
+    return isinstance(state, ChannelledState) and bool(state.waiting)
 
 
 def added(waiting: Sequence[Waiting]) -> pa.Table:

@@ -1,0 +1,164 @@
+"""Checkpoint modes on real processes: moves, kills and restarts lose and double nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.durability.restore import load_groups
+from anabranch.durability.store import StateStore
+from anabranch.model.stats import ROWS_DEFERRED
+from anabranch.runtime.config import CHECKPOINTS
+from anabranch.state.channel import ChannelledState
+from tests.integration import counting
+from tests.integration.harness import KEYSPACE, Oracle, rows_of
+from tests.integration.streaming import MovingCluster, keys_of
+
+WAIT = 60
+
+
+class Run:
+    """Batches, one after the other; every output that a key should have comes once."""
+
+    def __init__(self, folder: Path, checkpoint: str, **settings: Any) -> None:
+        self.folder, self.settings = folder, {"checkpoint": checkpoint, **settings}
+        self.oracle = Oracle()
+        self.epoch = 0
+        self.expected: Counter[tuple[int, int]] = Counter()
+        self.found: Counter[tuple[int, int]] = Counter()
+        self.last: dict[int, int] = {}
+        self.start()
+
+    def start(self, **settings: Any) -> None:
+        self.settings.update(settings)
+        self.cluster = MovingCluster(self.folder, **self.settings)
+
+    def restart(self, **settings: Any) -> None:
+        self.cluster.stop()
+        self.start(**settings)
+
+    def batches(self, count: int) -> None:
+        for _ in range(count):
+            self.batch(keys_of(self.epoch))
+
+    def batch(self, keys: Iterable[int], lanes: int = 2) -> None:
+        keys = list(keys)
+        self.expected.update(self.oracle.run_batch(keys).items())
+        batch = rows_of(keys)
+        with ThreadPoolExecutor(lanes) as pool:
+            tasks = [
+                pool.submit(self.cluster.run_lane, self.epoch, lane, lanes, batch)
+                for lane in range(lanes)
+            ]
+        rows = [task.result() for task in tasks]
+        for row in (row for some in rows for row in some):
+            assert row["n"] > self.last.get(row["k"], 0), "out of order, or twice"
+            self.last[row["k"]] = row["n"]
+            self.found[row["k"], row["n"]] += 1
+        self.epoch += 1
+
+    def deferred(self) -> int:
+        status = self.cluster.coordinator.status()["operators"]["counts"]
+        return sum(batch["stats"].get(ROWS_DEFERRED, 0) for batch in status["batches"])
+
+    def end(self) -> None:
+        """Whatever waits comes with a few more batches."""
+        self.batches(2)
+        limit = time.monotonic() + WAIT
+        while self.found != self.expected:
+            assert time.monotonic() < limit, self.expected - self.found
+            self.batch([])
+            time.sleep(0.05)
+        assert self.last == self.oracle.counts
+        self.cluster.stop()
+        check_store(self.folder, self.oracle.counts)
+
+
+def check_store(folder: Path, counts: dict[int, int]) -> None:
+    """The last epoch in the store is the state of the sequential run, with nothing that waits."""
+    engine = counting.CountingEngine(KEYSPACE)
+    with StateStore(str(folder)).open() as store:
+        manifest = store.manifest("counts", store.epochs("counts")[-1])
+        restored = load_groups(
+            store.blobs,
+            manifest,
+            range(KEYSPACE.groups),
+            lambda: ChannelledState(engine.create_group()),
+        )
+    found: dict[int, int] = {}
+    for each in restored.values():
+        inner = each.state.inner
+        assert isinstance(inner, counting.CountingGroup)
+        found.update({key: n for key, (_, n) in inner.counts.items()})
+        for batch in each.state.waiting:
+            assert batch.is_applied
+            for key in batch.rows.column("k").to_pylist() if batch.rows.num_rows else []:
+                found[key] = found.get(key, 0) + 1
+    assert found == counts
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_moves_and_kills(tmp_path: Path, checkpoint: str) -> None:
+    run = Run(tmp_path, checkpoint, snapshot_seconds=0.3)
+    run.batches(3)
+    run.cluster.rescale(3)
+    run.batches(3)
+    os.kill(run.cluster.coordinator.status()["workers"]["w1"]["pid"], signal.SIGKILL)
+    run.batches(2)
+    assert run.cluster.rescale(2, strategy="lazy").wait(WAIT)
+    run.batches(3)
+    run.end()
+
+
+def test_every_mode_reads_what_the_others_wrote(tmp_path: Path) -> None:
+    run = Run(tmp_path, CHECKPOINTS[0])
+    for checkpoint in (*CHECKPOINTS, *reversed(CHECKPOINTS)):
+        run.restart(checkpoint=checkpoint)
+        run.batches(2)
+    run.end()
+
+
+def test_rows_do_not_wait_for_state_on_its_way(tmp_path: Path) -> None:
+    run = Run(tmp_path, "unaligned")
+    run.batches(3)
+    move = run.cluster.rescale(3, strategy="lazy", bytes_per_second=20_000)
+    while not move.is_done:
+        run.batches(1)
+    assert move.report().outcome == "done"
+    assert run.deferred() > 0
+    run.end()
+
+
+def test_rows_that_wait_survive_a_restart(tmp_path: Path) -> None:
+    run = Run(tmp_path, "unaligned")
+    run.batches(3)
+    run.restart()  # the state is in the store: the first batch does not wait for it
+    run.batches(1)
+    assert run.deferred() > 0
+    run.restart(checkpoint="changelog")
+    run.end()
+
+
+def test_rows_do_not_wait_for_a_slow_transaction(tmp_path: Path) -> None:
+    run = Run(tmp_path, "unaligned", workers=1, definition=counting.Slow())
+    run.batches(4)
+    assert run.deferred() > 0
+    run.end()
+
+
+def test_full_checkpoints_need_no_changelog(tmp_path: Path) -> None:
+    run = Run(tmp_path, "full")
+    run.batches(3)
+    run.end()
+    with StateStore(str(tmp_path)).open() as store:
+        manifest = store.manifest("counts", store.epochs("counts")[-1])
+    assert not manifest.changelogs
+    assert manifest.snapshots
