@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.processor.contract import BatchTimes
+from anabranch.state.backend import BACKENDS
 from tests.integration.operators import CASES, Case
 from tests.integration.rig import Rig
 
@@ -20,7 +21,19 @@ OPERATORS = len(CASES)
 PLACES = OPERATORS * len(MOVED)
 
 
-def test_copy_catch_up_and_flip(tmp_path: Path) -> None:
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rig, "backend", request.param)
+
+
+ON_BOTH_BACKENDS = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+ON_BOTH_IN_SOAK = pytest.mark.parametrize(
+    "backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.soak)], indirect=True
+)
+
+
+@ON_BOTH_BACKENDS
+def test_copy_catch_up_and_flip(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()
@@ -49,8 +62,9 @@ def test_copy_catch_up_and_flip(tmp_path: Path) -> None:
         rig.check_state()
 
 
+@ON_BOTH_BACKENDS
 @pytest.mark.parametrize("arrival", ["block", "group", "bin", "key"])
-def test_flip_without_a_copy(tmp_path: Path, arrival: str) -> None:
+def test_flip_without_a_copy(backend: None, tmp_path: Path, arrival: str) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(5):
             rig.batch()
@@ -193,9 +207,12 @@ def test_source_killed_before_the_handshake(tmp_path: Path, arrival: str) -> Non
         rig.check_state()
 
 
+@ON_BOTH_IN_SOAK
 @pytest.mark.parametrize("arrival", ["bin", "key"])
 @pytest.mark.parametrize("later", ["batch", "import"])
-def test_source_killed_while_a_part_is_missing(tmp_path: Path, arrival: str, later: str) -> None:
+def test_source_killed_while_a_part_is_missing(
+    backend: None, tmp_path: Path, arrival: str, later: str
+) -> None:
     groups = tuple(range(8))
     with Rig(tmp_path) as rig:
         for _ in range(5):
@@ -218,7 +235,8 @@ def test_source_killed_while_a_part_is_missing(tmp_path: Path, arrival: str, lat
         rig.check_state()
 
 
-def test_there_and_back_and_on(tmp_path: Path) -> None:
+@ON_BOTH_BACKENDS
+def test_there_and_back_and_on(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path, workers=3) as rig:
         for _ in range(3):
             rig.batch()
@@ -255,7 +273,8 @@ def test_a_batch_again_after_the_flip(tmp_path: Path) -> None:
         rig.check_state()
 
 
-def test_replicas_survive_a_source_that_loads_anew(tmp_path: Path) -> None:
+@ON_BOTH_IN_SOAK
+def test_replicas_survive_a_source_that_loads_anew(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         rig.batch()
         rig.batch()
@@ -273,7 +292,8 @@ def test_replicas_survive_a_source_that_loads_anew(tmp_path: Path) -> None:
         rig.check_state()
 
 
-def test_shadow_transactions_keep_replicas_up_to_date(tmp_path: Path) -> None:
+@ON_BOTH_IN_SOAK
+def test_shadow_transactions_keep_replicas_up_to_date(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()
@@ -367,7 +387,8 @@ def test_clean_stops_a_copy(tmp_path: Path) -> None:
         rig.batch()
 
 
-def test_save_and_load(tmp_path: Path) -> None:
+@ON_BOTH_BACKENDS
+def test_save_and_load(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()

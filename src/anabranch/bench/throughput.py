@@ -134,7 +134,7 @@ class ThroughputBench:
         """Resident memory of the workers per key of columnar state."""
         with self._filled("memory") as (service, _):
             pids = [worker["pid"] for worker in service.status()["workers"].values()]
-            full = sum(map(_resident_bytes, pids))
+            full = sum(map(resident_bytes, pids))
             rows = service.status()["operators"]["totals"]["rows"]
         empty = self._empty_workers_bytes()
         per_key = (full - empty) / rows
@@ -244,7 +244,7 @@ class ThroughputBench:
             df = _totals(service, new_keys(self.spark, 1_000, 1_000))
             run_batches(df, self.folder / "empty-ours", warm_up=0, measured=2)
             pids = [worker["pid"] for worker in service.status()["workers"].values()]
-            return sum(map(_resident_bytes, pids))
+            return sum(map(resident_bytes, pids))
 
 
 def _totals(service: StateService, df: DataFrame) -> DataFrame:
@@ -265,7 +265,8 @@ def _rates(
     return Comparison(part, "rows a second", *rates, target, ratio >= factor, ratio, note)
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
     fields = Path(f"/proc/{pid}/status").read_text().splitlines()
     kilobytes = next(line for line in fields if line.startswith("VmRSS:")).split()[1]
     return int(kilobytes) * 1024

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli import checkpoints, evaluation
+from anabranch.cli import backends, checkpoints, evaluation
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -53,6 +53,7 @@ def register(subparsers: Subparsers) -> None:
     throughput.set_defaults(run=run_throughput)
     _register_rescale(kinds)
     evaluation.register(kinds)
+    backends.register(kinds)
     checkpoints.register(kinds)
 
 
@@ -211,11 +212,13 @@ def run_throughput(args: argparse.Namespace) -> int:
         for comparison in bench.run(args.parts):
             passed &= comparison.passed
             clear_progress()
-            print(json.dumps(comparison.to_json()) if args.json else _line(comparison), flush=True)
+            print(json.dumps(comparison.to_json()) if args.json else line(comparison), flush=True)
     return 0 if passed else 1
 
 
-def _line(comparison: Comparison) -> str:
+def line(comparison: Comparison) -> str:
+    """For people."""
+
     def side(values: tuple[float, ...]) -> str:
         if not values:
             return "-"

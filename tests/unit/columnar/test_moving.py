@@ -10,7 +10,8 @@ import pytest
 
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import BatchTimes
-from anabranch.state.columnar.layout import SECTION
+from anabranch.state.columnar.layout import SECTION, Layout
+from anabranch.state.columnar.table import GroupTable
 from tests.unit.columnar.support import MemoryWorker
 from tests.unit.columnar.test_engine import session_rows, sessions, window_rows, windowed
 
@@ -67,6 +68,23 @@ def test_what_is_installed_while_a_transaction_runs_survives_its_undo() -> None:
         source.run(window_rows(ROWS), 2000)
     )
     assert target.dump() == source.dump()
+
+
+def test_installed_where_entries_were_removed_in_any_order() -> None:
+    layout = Layout(pa.schema([("k", pa.int64())]), pa.schema([("v", pa.int64())]))
+
+    def section(*keys: int) -> Any:
+        return pa.table({HASH: pa.array(keys), "k": pa.array(keys), "v": pa.array(keys)})
+
+    table = GroupTable(layout, KeySpace(1, 1))
+    table.install({SECTION: section(10, 20, 30)})
+    for gone in ([10, 30], [20]):
+        table.begin()
+        hashes = np.array(gone)
+        table.remove(hashes, table.index.find(hashes))
+    table.begin()
+    table.install({SECTION: section(1, 2, 3, 4, 5)})
+    assert table.export()[SECTION].equals(section(1, 2, 3, 4, 5))
 
 
 @pytest.mark.parametrize("watermark_ms", [0, 999, 1000, 2500, 10**9])

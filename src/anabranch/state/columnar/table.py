@@ -229,8 +229,8 @@ class GroupTable:
                 bool(len(index.pairs(sorted_hashes)[0])) for index in (self.index, self._before)
             )
         slots = self._allocate(len(order))
-        if slots[-1] - slots[0] == len(slots) - 1 and self._size - 1 == slots[-1]:
-            self._raw[slots[0] : self._size] = raw  # new space at the end
+        if (np.diff(slots) == 1).all():  # new space, or as good: quicker
+            self._raw[slots[0] : slots[-1] + 1] = raw
         else:
             self._raw[slots] = raw
         slots = slots[order]

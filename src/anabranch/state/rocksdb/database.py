@@ -130,10 +130,12 @@ class Database:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from start to before end, in order, with their values."""
-        options = self._rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(end)
-        items: Iterator[tuple[bytes, bytes]] = self._db.items(from_key=start, read_opt=options)
-        return items
+        # Not by `ReadOptions.set_iterate_upper_bound`: with iterators in several threads, rocksdict
+        # 0.3.29 mixes up their bounds.
+        for item in self._db.items(from_key=start):
+            if item[0] >= end:
+                return
+            yield item
 
     # Memory of working sets
 

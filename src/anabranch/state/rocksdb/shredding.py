@@ -33,11 +33,10 @@ class Shredder:
         self._is_wide = types.is_large_list(kind) or any(test(kind) for test in _WIDE_TEXTS)
         self._is_text = any(test(kind) for test in (*_TEXTS, *_WIDE_TEXTS))
         self._is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)
-        self._width = 0
         self._children = [Shredder(child) for child in _children(kind)]
-        self._is_flat = not (self._is_text or self._is_list or self._children)
-        if self._is_flat and not types.is_struct(kind):
-            self._width = _width(kind)
+        is_nested = self._is_list or types.is_struct(kind) or types.is_fixed_size_list(kind)
+        self._is_flat = not (self._is_text or is_nested)
+        self._width = _width(kind) if self._is_flat else 0
         own = 3 if self._is_text else 2 if self._is_list or self._is_flat else 1
         self.segments: int = own + sum(child.segments for child in self._children)
 

@@ -1,0 +1,67 @@
+"""`anabranch bench backends`: state larger than memory, beside Spark's own RocksDB."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from anabranch.cli.java import check_java
+from anabranch.cli.progress import clear_progress, show_progress
+
+if TYPE_CHECKING:
+    from anabranch.cli.main import Subparsers
+
+PARTS = ("aggregate", "rows", "beyond")
+
+
+def register(kinds: Subparsers) -> None:
+    """Add the benchmark's parser."""
+    parser = kinds.add_parser(
+        "backends",
+        help='backend "rocksdb" beside Spark\'s RocksDB; state larger than memory',
+        description=(
+            "Key-count on both sides, state over RocksDB on both; then state of three times the "
+            "memory that workers are given for it."
+        ),
+        epilog="example: anabranch bench backends --parts beyond --state-memory-mb 128",
+    )
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (all)")
+    add("--rows", type=int, default=500_000, help="rows a batch (500000)")
+    add("--keys", type=int, default=500_000, help="number of keys (500000)")
+    add("--batches", type=int, default=5, help="warm batches measured (5)")
+    add("--native-rows", type=int, default=50_000, help="the same for Spark's Python operator")
+    add("--beyond-batches", type=int, default=12, help="batches over the large state (12)")
+    add("--state-memory-mb", type=int, default=64, help="memory limit of each worker (64)")
+    add("--workers", type=int, default=2, help="worker processes (2)")
+    add("--json", action="store_true", help="print JSON, one line for each")
+    parser.set_defaults(run=run_backends)
+
+
+def run_backends(args: argparse.Namespace) -> int:
+    """Run and print; the exit code says whether all targets were met."""
+    check_java()
+    from anabranch.bench.backends import BackendsBench, Settings
+    from anabranch.bench.session import spark_session
+    from anabranch.cli.bench import line
+    from anabranch.state.backend import check_backend
+
+    settings = Settings(
+        rows=args.rows,
+        keys=args.keys,
+        batches=args.batches,
+        native_rows=args.native_rows,
+        state_memory_bytes=args.state_memory_mb << 20,
+        beyond_batches=args.beyond_batches,
+        workers=args.workers,
+    )
+    check_backend("rocksdb", settings.state_memory_bytes, None)
+    passed = True
+    with spark_session() as (spark, folder):
+        bench = BackendsBench(spark, folder, settings, show_progress)
+        for comparison in bench.run(args.parts):
+            passed &= comparison.passed
+            clear_progress()
+            print(json.dumps(comparison.to_json()) if args.json else line(comparison), flush=True)
+    return 0 if passed else 1
