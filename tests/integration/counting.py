@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
@@ -115,7 +115,7 @@ class CountingEngine:
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         return np.empty(0, np.int64)
 
-    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         raise NotImplementedError
 
     def close(self) -> None:

@@ -71,22 +71,13 @@ def test_restored_with_other_parallelism_and_a_new_checkpoint(
     savepoint, oracle = copied(made, tmp_path)
     restored(tmp_path / "new", savepoint)
     shutil.rmtree(savepoint)
-    with Cluster(tmp_path / "new", workers=3) as cluster:
-        run(cluster, oracle, range(2), query="another")
-    # Restarted, the first epochs are there, and the last one may run again.
-    with Cluster(tmp_path / "new", workers=1) as cluster:
-        run(cluster, oracle, range(2, 40), query="another")
-
-
-def test_the_first_batch_may_run_again(made: tuple[Path, Oracle], tmp_path: Path) -> None:
-    savepoint, oracle = copied(made, tmp_path)
-    restored(tmp_path / "new", savepoint)
     before = dict(oracle.counts)
-    with Cluster(tmp_path / "new", workers=2) as cluster:
-        run(cluster, oracle, range(1))
+    with Cluster(tmp_path / "new", workers=3) as cluster:
+        run(cluster, oracle, range(1), query="another")
+    # Restarted, the first batch may run again: from what the savepoint brought.
     oracle.counts = before
-    with Cluster(tmp_path / "new", workers=2) as cluster:
-        run(cluster, oracle, range(3))
+    with Cluster(tmp_path / "new", workers=1) as cluster:
+        run(cluster, oracle, range(20), query="another")
 
 
 def test_goes_on_after_the_savepoints_batch(made: tuple[Path, Oracle], tmp_path: Path) -> None:

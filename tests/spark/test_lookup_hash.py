@@ -6,6 +6,7 @@ import datetime
 import math
 import random
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -58,8 +59,8 @@ def test_hashes_are_sparks(spark: SparkSession) -> None:
     size = max(map(len, found.values())) + 1
     columns = [[*values, None] for values in found.values()]
     rows = [tuple(column[n % len(column)] for column in columns) for n in range(size)]
-    # Keys of two columns: each type behind each other one.
-    pairs = [(a, b) for a in names for b in ("c4", "c7", a)]
+    # Keys of two columns: each type behind another one.
+    pairs = list(pairwise(names))
     frame = spark.createDataFrame(rows, ", ".join(f"{n} {k}" for n, k in names.items()))
     hashed = [F.xxhash64(n).alias(n) for n in names]
     hashed += [F.xxhash64(a, b).alias(f"{a}_{b}") for a, b in pairs]

@@ -63,6 +63,10 @@ class Transaction(Protocol):
         """Add changed entries to the changelog: HASH, OP (uint8), key columns, payload."""
 
 
+View = tuple[GroupState, bool]
+"""State as it is, or (True) as it was at its last `begin`."""
+
+
 @dataclass(slots=True)
 class OperatorStats:
     """What a transaction did, in the words of Spark's state operator progress."""
@@ -116,8 +120,8 @@ class OperatorEngine(Protocol):
     def is_due_once(self) -> bool:
         """Whether what was due in a batch is not due in the next one, unless it was written."""
 
-    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
-        """What is stored for keys (HASH and the key columns): as it is, or was at the last `begin`.
+    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
+        """What is stored for keys (HASH and the key columns) of some key groups.
 
         For the driver, which knows the operator's definition too; changes nothing.
         """

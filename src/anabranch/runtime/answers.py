@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.model.keyspace import HASH, Int64s
+from anabranch.processor.contract import View
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
-from anabranch.state.contract import GroupState, Sections
+from anabranch.state.contract import Sections
 from anabranch.transport.server import Item
 from anabranch.transport.wire import Message
 
@@ -23,32 +24,39 @@ class Answers:
         self._core = core
 
     def look_up(self, message: Message) -> Iterator[Item]:
-        """Sections of the keys in a message, key group by key group."""
+        """A section of the keys in a message: those whose state is in memory, then the others."""
         slot = self._core.slot(message["operator"], message["definition"])
-        keys, section = unpack_keys(message["keys"]), message["section"]
+        keys, section, as_of = unpack_keys(message["keys"]), message["section"], message["as_of"]
         hashes: Int64s = keys.column(HASH).to_numpy()
-        groups = slot.keyspace.group_of(hashes)
-        for group in np.unique(groups).tolist():
-            some = keys.filter(pa.array(groups == group))
-            found = self._of_group(slot, group, some, message["as_of"])
-            yield {"group": group}, {section: found[section]}
-
-    def _of_group(
-        self, slot: OperatorSlot, group: int, keys: pa.Table, as_of: int | None
-    ) -> Sections:
+        of_key = slot.keyspace.group_of(hashes)
+        wanted = np.unique(of_key).tolist()
         with slot.apply_lock:
-            here = self._in_memory(slot, group, as_of)
-            if here is not None:
-                state, is_before = here
-                return slot.engine.look_up(state, keys, is_before)
-        # On its way, not loaded yet, or of another epoch: the store has every committed one.
-        bins = np.unique(slot.keyspace.bin_of(keys.column(HASH).to_numpy())).tolist()
-        restored = slot.read(self._core.blobs, (group,), as_of, bins)[group]
-        return slot.engine.look_up(restored.state, keys, before=False)
+            here = {group: self._in_memory(slot, group, as_of) for group in wanted}
+            views = {group: view for group, view in here.items() if view is not None}
+            some = keys.filter(pa.array(np.isin(of_key, list(views))))
+            found = slot.engine.look_up(views, some) if views else {}
+        if views:
+            yield {}, {section: found[section]}
+        # On their way, not loaded yet, or of another epoch: the store has every committed one.
+        if len(views) < len(wanted):
+            others = keys.filter(pa.array(~np.isin(of_key, list(views))))
+            yield {}, {section: self._from_store(slot, others, as_of)[section]}
 
-    def _in_memory(
-        self, slot: OperatorSlot, group: int, as_of: int | None
-    ) -> tuple[GroupState, bool] | None:
+    def _from_store(self, slot: OperatorSlot, keys: pa.Table, as_of: int | None) -> Sections:
+        hashes: Int64s = keys.column(HASH).to_numpy()
+        groups = np.unique(slot.keyspace.group_of(hashes)).tolist()
+        if as_of is None:  # nothing, or what a savepoint brought
+            bins = np.unique(slot.keyspace.bin_of(hashes)).tolist()
+            read = slot.read(self._core.blobs, groups, None, bins)
+            states = {group: restored.state for group, restored in read.items()}
+        else:
+            states = {group: slot.engine.create_group() for group in groups}
+            stored = slot.stored_at(self._core.blobs, as_of)
+            for group, sections in stored.keys(hashes, slot.engine.create_group).items():
+                states[group].install(sections)
+        return slot.engine.look_up({g: (state, False) for g, state in states.items()}, keys)
+
+    def _in_memory(self, slot: OperatorSlot, group: int, as_of: int | None) -> View | None:
         """State that is as of the epoch, or was before its last transaction."""
         core = self._core
         with core.changed:

@@ -15,7 +15,7 @@ from anabranch.processor.columnar.aggregates import AggregateProcessor
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
 from anabranch.processor.columnar.returned import Returned
 from anabranch.processor.columnar.sessions import SessionProcessor
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
 from anabranch.processor.evolution import Field, changes, lost_fields
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.compare import normalise
@@ -124,17 +124,16 @@ class ColumnarEngine:
         """The watermark, in microseconds."""
         return times.watermark_ms * _MICROS
 
-    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         """Key columns and what the processor shows of the state, for keys that have some."""
         schema = self._definition.key_schema
         arrays = [flat(keys.column(HASH)), *columns_of(keys, schema)]
-        wanted = pa.Table.from_arrays(arrays, names=[HASH, *schema.names])
-        segments, hashes, columns = self._group(wanted)
-        table: Any = cast("GroupTable", state)
-        bounds = np.array([0, segments.num_keys])
-        self._backend.bring_tables([table], bounds, hashes)
-        view = table.before() if before else table
-        entries = KeyedEntries.find(self._layout, [view], bounds, hashes, columns)
+        _, hashes, columns = self._group(pa.Table.from_arrays(arrays, [HASH, *schema.names]))
+        _, bounds, present = self._split(hashes)
+        chosen = [(cast("GroupTable", views[g][0]), views[g][1]) for g in present.tolist()]
+        self._backend.bring_tables([table for table, _ in chosen], bounds, hashes)
+        tables: list[Any] = [table.before() if before else table for table, before in chosen]
+        entries = KeyedEntries.find(self._layout, tables, bounds, hashes, columns)
         there = np.flatnonzero(~entries.is_new)
         state_schema = nullable(self._layout.state)
         stored = pa.Table.from_arrays(entries.state(), schema=state_schema).take(there)

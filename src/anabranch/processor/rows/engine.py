@@ -18,8 +18,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from anabranch.errors import AnabranchError, ProcessorError
-from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.model.keyspace import GROUP, Int64s, KeySpace
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
 from anabranch.processor.rows.collector import paused_collector
 from anabranch.processor.rows.cursor import Cursor
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
@@ -28,13 +28,14 @@ from anabranch.processor.rows.frames import FrameReader, FrameWriter
 from anabranch.processor.rows.grouping import KeyedRows, group_rows
 from anabranch.processor.rows.handle import WorkerHandle
 from anabranch.processor.rows.input import make_rows
+from anabranch.processor.rows.looking import look_up
 from anabranch.processor.rows.output import RowWriter
 from anabranch.processor.rows.variables import in_order
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 from anabranch.state.rows.group import RowGroupState
 from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, TIMERS_AT, Layout
-from anabranch.state.rows.sections import changelog_of, export_records
+from anabranch.state.rows.sections import changelog_of
 
 
 class RowEngine:
@@ -129,15 +130,8 @@ class RowEngine:
         is_processing = self._definition.time_mode == "processingtime"
         return times.processing_time_ms if is_processing else times.watermark_ms
 
-    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
-        columns = [column.chunk(0) for column in keys.combine_chunks().columns[1:]]
-        wanted = self._layout.key.read(columns, keys.num_rows)
-        rows = cast(RowGroupState, state)
-        self._backend.bring_rows([rows], [keys.num_rows], keys.column(HASH).to_pylist())
-        found = rows.peek(wanted, before)
-        there = [(key, record) for key, record in zip(wanted, found, strict=True) if record]
-        records = [record for _, record in there]
-        return export_records(self._layout, [key for key, _ in there], records)
+    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
+        return look_up(self._layout, self._backend, views, keys)
 
     def close(self) -> None:
         if self._is_fresh:
