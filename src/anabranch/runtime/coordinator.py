@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import secrets
 import threading
@@ -15,8 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from anabranch.durability.manifest import FileRef, Manifest, next_manifest
-from anabranch.durability.names import snapshot_folder
+from anabranch.durability.manifest import Manifest, next_manifest
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
 from anabranch.model.ids import Epoch, Lane, WorkerId
@@ -30,7 +28,7 @@ from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.lookups import Lookups
 from anabranch.runtime.maintenance import Maintenance
-from anabranch.runtime.operator import Operator, describe, packed
+from anabranch.runtime.operator import Operator, describe, packed, written_files
 from anabranch.runtime.pool import WorkerPool
 from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.transport.auth import new_token
@@ -354,19 +352,12 @@ class Coordinator:
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:
-        written = [
-            ref.only(set(tx.groups).intersection(ref.groups))
-            for tx in effect.transactions
-            if tx.changelog is not None
-            and (ref := FileRef.from_json(json.loads(tx.changelog))) is not None
-        ]
-        folder = snapshot_folder(effect.operator)
-        full = [ref for ref in written if ref.path.startswith(folder)]
+        changelogs, full = written_files(effect.operator, effect.transactions)
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
         return next_manifest(
             previous,
             effect.epoch,
-            [ref for ref in written if ref not in full],
+            changelogs,
             [*(ref for ref in taken if self._store.accepts(effect.operator, ref)), *full],
             operator=effect.operator,
             query_id=self._machine.operators[effect.operator].query_id,

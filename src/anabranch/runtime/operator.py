@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark import cloudpickle
 
+from anabranch.durability.manifest import FileRef
+from anabranch.durability.names import snapshot_folder
 from anabranch.errors import AnabranchError, displaced
 from anabranch.model.ids import WorkerId
 from anabranch.model.routing import Routing
 from anabranch.model.stats import add_stats
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.protocol.epochs import TransactionReport
 from anabranch.runtime import steady
 from anabranch.runtime.pool import WorkerPool
 from anabranch.transport.wire import encode
@@ -161,3 +165,17 @@ def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float
     rows = sum(operator["rows_seen"] for operator in found)
     missed = sum(operator["keys_missed"] for operator in found)
     return round(max(0.0, 1 - missed / rows), 4) if rows else None
+
+
+def written_files(
+    operator: str, transactions: Iterable[TransactionReport]
+) -> tuple[list[FileRef], list[FileRef]]:
+    """What transactions have made durable: changelogs, and whole states of key groups."""
+    written = []
+    for tx in transactions:
+        if tx.changelog is not None:
+            ref = FileRef.from_json(json.loads(tx.changelog))
+            written.append(ref.only(set(tx.groups).intersection(ref.groups)))
+    folder = snapshot_folder(operator)
+    full = [ref for ref in written if ref.path.startswith(folder)]
+    return [ref for ref in written if ref not in full], full
