@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from anabranch import StateService, agg
@@ -33,7 +34,9 @@ from tests.spark.test_moves import WAIT, Sink
 class Running:
     """A row operator and a windowed aggregate, in two queries on one service."""
 
-    def __init__(self, spark: SparkSession, folder: Path, service: StateService) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, service: StateService, start: bool = True
+    ) -> None:
         self.service = service
         rows = source(spark)
         tally = service.group_by(rows, "k").transformWithState(
@@ -44,13 +47,18 @@ class Running:
             n=agg.count(), total=agg.sum("v"), mean=agg.avg("v"), name="windows"
         )
         self.sinks = Sink(), Sink()
-        self.queries = [
+        self._writers = [
             df.writeStream.foreachBatch(sink.write)
             .outputMode("update")
             .option("checkpointLocation", str(folder / f"checkpoint-{n}"))
-            .start()
             for n, (df, sink) in enumerate(((tally, self.sinks[0]), (windows, self.sinks[1])))
         ]
+
+        if start:
+            self.start()
+
+    def start(self) -> None:
+        self.queries = [writer.start() for writer in self._writers]
 
     def batches(self, count: int) -> None:
         for query, sink in zip(self.queries, self.sinks, strict=True):
@@ -110,9 +118,9 @@ class Asking:
 
 
 def under_load(
-    spark: SparkSession, folder: Path, steps: Sequence[Callable[[StateService], None]]
+    spark: SparkSession, folder: Path, steps: Sequence[Callable[[StateService], None]], **how: Any
 ) -> Asking:
-    with StateService(spark, str(folder / "state"), workers=2, key_groups=32) as service:
+    with StateService(spark, str(folder / "state"), workers=2, key_groups=32, **how) as service:
         running = Running(spark, folder, service)
         asking = Asking(running)
         try:
@@ -157,6 +165,27 @@ def test_every_answer_is_of_a_committed_batch(spark: SparkSession, tmp_path: Pat
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy(spark: SparkSession, tmp_path: Path, strategy: str) -> None:
     assert under_load(spark, tmp_path, [moved(strategy), killed, moved(strategy)]).seconds
+
+
+@pytest.mark.parametrize("how", [{"checkpoint": "independent"}, {"backend": "rocksdb"}])
+@pytest.mark.soak
+def test_other_services(spark: SparkSession, tmp_path: Path, how: dict[str, Any]) -> None:
+    """Rows in the place of changes, state in a database: the same answers."""
+    assert under_load(spark, tmp_path, [moved("live"), killed, moved("lazy")], **how).seconds
+    with StateService(spark, str(tmp_path / "state"), workers=1, key_groups=32, **how) as service:
+        Running(spark, tmp_path, service, start=False).check(random.Random(3))
+        name = service.savepoint("rows").path
+    with StateService(
+        spark, str(tmp_path / "again"), workers=1, key_groups=32, restore=name, **how
+    ) as service:
+        running = Running(spark, tmp_path / "anew", service, start=False)
+        found = service.state("tally", "total").get_many(range(KEYS))
+        assert all(found)
+        if "checkpoint" in how:
+            running.start()
+            with pytest.raises(StreamingQueryException, match="goes on at batch"):
+                running.queries[0].awaitTermination(60)
+            running.stop()
 
 
 def expect_refusals(service: StateService) -> None:

@@ -29,6 +29,8 @@ class OperatorRecord:
     """The first batch that ever began; it must exist before a later one can."""
     restored_epoch: int | None = None
     """Epoch of the savepoint that the operator's state before its first epoch comes from."""
+    continues: bool = False
+    """Whether the first epoch must be the one after the savepoint's: rows wait with their epoch."""
 
     def encode(self) -> bytes:
         """The bytes of operator.json."""
@@ -42,6 +44,7 @@ class OperatorRecord:
         }
         if self.restored_epoch is not None:
             body["restored_epoch"] = self.restored_epoch
+            body["continues"] = self.continues
         return seal(body)
 
     @classmethod
@@ -55,6 +58,7 @@ class OperatorRecord:
             body["query_id"],
             body["first_epoch"],
             body.get("restored_epoch"),
+            body.get("continues", False),
         )
 
     def check(self, asked: OperatorRecord, location: str, compare: Compare | None) -> None:

@@ -112,5 +112,6 @@ def _restore_operator(store: StateStore, savepoint: Savepoint, operator: str) ->
         query_id=None,
         first_epoch=None,
         restored_epoch=savepoint.epochs[operator],
+        continues="checkpoint" in manifest.extra,
     )
     store.blobs.write(names.operator_path(operator), record.encode())

@@ -16,6 +16,7 @@ from anabranch.processor.contract import (
     OperatorStats,
     RowChunk,
     Transaction,
+    View,
 )
 from anabranch.state.channel import CHANNEL, ChannelledState, Waiting, added, as_applied, drained
 from anabranch.state.contract import GroupState, Sections
@@ -72,10 +73,24 @@ class ChannelEngine:
         """As for the operator."""
         return self.inner.is_due_once
 
-    def look_up(self, state: GroupState, keys: pa.Table, before: bool) -> Sections:
+    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         """What the entries have; rows that wait are not among them."""
-        channelled = cast(ChannelledState, state)
-        return self.inner.look_up(channelled.inner, keys, before and channelled.is_inner_begun)
+        inner: dict[int, View] = {}
+        for group, (state, before) in views.items():
+            channelled = cast(ChannelledState, state)
+            inner[group] = channelled.inner, before and channelled.is_inner_begun
+        return self.inner.look_up(inner, keys)
+
+    def catch_up(self, states: States) -> None:
+        """Apply rows whose outputs are out already, up to the first ones that wait."""
+        for group, state in states.items():
+            channelled = cast(ChannelledState, state)
+            for some in channelled.waiting:
+                if not some.is_applied:
+                    break
+                part = _Part(_NOTHING, [some], logs=False, emits=False)
+                self.inner.apply(part, {group: channelled.inner})
+                channelled.waiting = channelled.waiting[1:]
 
     def close(self) -> None:
         """End of the worker."""
@@ -204,6 +219,10 @@ class _Part:
         """Changes, if somebody wants them."""
         if self.logs:
             self.whole.log(section, entries)
+
+
+_NOTHING = cast(Transaction, None)
+"""The whole of a part that neither logs nor emits."""
 
 
 def _add(total: OperatorStats, more: OperatorStats) -> None:

@@ -49,11 +49,10 @@ def begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | No
     first = operator.first
     if committed is None and first is not None and event.epoch > first:
         return _incomplete(event, first, current)  # it began before a restart
-    if committed is None and first is None and event.epoch > 0 and not operator.start_empty:
-        if operator.restored is None:
-            return _no_state(event)
-        if event.epoch != operator.restored + 1:
-            return _not_after(event, operator.restored)
+    if committed is None and first is None:
+        error = _first_error(operator, event)
+        if error is not None:
+            return error
     if committed is None or event.epoch in (committed, committed + 1):
         return None
     direction = "ahead of" if event.epoch > committed else "behind"
@@ -74,12 +73,19 @@ def _no_state(event: LaneBegan) -> AnabranchError:
     )
 
 
-def _not_after(event: LaneBegan, restored: Epoch) -> AnabranchError:
+def _first_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | None:
+    """Why an operator cannot begin with a batch."""
+    restored = operator.restored
+    if restored is None:
+        return _no_state(event) if event.epoch > 0 and not operator.start_empty else None
+    if event.epoch == restored + 1 or (event.epoch == 0 and not operator.continues):
+        return None
+    new = "" if operator.continues else "with a new checkpoint, which begins at batch 0, or "
     return EpochGap(
         f"Spark asked for batch {event.epoch} of operator '{event.operator}', whose state was "
-        f"restored from a savepoint as of batch {restored}. Start the query with a new checkpoint, "
-        f"which begins at batch 0, or with the savepoint's own, which goes on at batch "
-        f"{restored + 1} (anabranch savepoint checkpoint). Nothing was changed."
+        f"restored from a savepoint as of batch {restored}. Start the query {new}with the "
+        f"savepoint's own checkpoint, which goes on at batch {restored + 1} (anabranch savepoint "
+        "checkpoint). Nothing was changed."
     )
 
 

@@ -90,6 +90,7 @@ class OperatorView:
     """The operator's first epoch; matters until something is committed."""
     start_empty: bool = False
     restored: Epoch | None = None
+    continues: bool = False
     base: Epoch | None = None
     """Epoch that `current` is built on."""
     current: EpochProgress | None = None
@@ -168,6 +169,7 @@ class CoordinatorMachine:
             event.first,
             event.start_empty,
             event.restored,
+            event.continues,
         )
         self.operators[event.operator] = view
         if old is None:

@@ -29,6 +29,8 @@ class OperatorRegistered:
     """Whether an operator without state may begin in the middle of a query."""
     restored: Epoch | None = None
     """Epoch of the savepoint that is its state before its first epoch: 0, or the one after."""
+    continues: bool = False
+    """Whether 0 is not allowed then."""
 
 
 @dataclass(frozen=True, slots=True)

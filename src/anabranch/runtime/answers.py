@@ -11,7 +11,8 @@ import pyarrow as pa
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.processor.contract import View
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.operators import ROWS_WAIT, OperatorSlot
+from anabranch.state.channel import is_behind
 from anabranch.state.contract import Sections
 from anabranch.transport.server import Item
 from anabranch.transport.wire import Message
@@ -45,15 +46,16 @@ class Answers:
     def _from_store(self, slot: OperatorSlot, keys: pa.Table, as_of: int | None) -> Sections:
         hashes: Int64s = keys.column(HASH).to_numpy()
         groups = np.unique(slot.keyspace.group_of(hashes)).tolist()
-        if as_of is None:  # nothing, or what a savepoint brought
-            bins = np.unique(slot.keyspace.bin_of(hashes)).tolist()
-            read = slot.read(self._core.blobs, groups, None, bins)
-            states = {group: restored.state for group, restored in read.items()}
-        else:
+        stored = None if as_of is None else slot.stored_at(self._core.blobs, as_of)
+        if stored is not None and ROWS_WAIT not in stored.manifest.extra:
             states = {group: slot.engine.create_group() for group in groups}
-            stored = slot.stored_at(self._core.blobs, as_of)
             for group, sections in stored.keys(hashes, slot.engine.create_group).items():
                 states[group].install(sections)
+        else:  # all of them: rows may have to be applied
+            read = slot.read(self._core.blobs, groups, as_of)
+            states = {group: restored.state for group, restored in read.items()}
+            with slot.apply_lock:
+                slot.engine.catch_up(states)
         return slot.engine.look_up({g: (state, False) for g, state in states.items()}, keys)
 
     def _in_memory(self, slot: OperatorSlot, group: int, as_of: int | None) -> View | None:
@@ -67,11 +69,10 @@ class Answers:
                 return None
             # The machine learns of a transaction when its changes are durable; this is exact.
             before, now = slot.views.get(group, (None, held.as_of))
-            if now == as_of:
-                return state, False
-            if group in slot.views and before == as_of:
-                return state, True
-        return None
+            is_before = now != as_of
+            if is_before and (group not in slot.views or before != as_of):
+                return None
+            return None if is_behind(state, is_before) else (state, is_before)
 
 
 def pack_keys(keys: pa.Table) -> str:

@@ -28,7 +28,7 @@ from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.lookups import Lookups
 from anabranch.runtime.maintenance import Maintenance
-from anabranch.runtime.operator import Operator, describe, packed, written_files
+from anabranch.runtime.operator import Operator, describe, packed, registered, written_files
 from anabranch.runtime.pool import WorkerPool
 from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.transport.auth import new_token
@@ -138,20 +138,8 @@ class Coordinator:
         """Tell the protocol what the location holds of an operator."""
         with self.store_lock:
             record = self._store.operator(name)
-            epochs = [Epoch(epoch) for epoch in self._store.epochs(name)[-2:]]
-        committed = epochs.pop() if epochs else None
-        before = epochs.pop() if epochs else None
-        self._dispatch(
-            protocol.OperatorRegistered(
-                name,
-                record.query_id,
-                committed,
-                before,
-                _epoch(record.first_epoch),
-                name in self._start_empty,
-                _epoch(record.restored_epoch),
-            )
-        )
+            epochs = self._store.epochs(name)
+        self._dispatch(registered(record, epochs, name in self._start_empty))
 
     def has_begun(self, name: str) -> bool:
         """Whether a batch of the operator's present definition has begun."""
@@ -391,7 +379,3 @@ class Coordinator:
             except AnabranchError as error:  # the other operators need the worker all the same
                 _log.error("Worker %s: %s", worker, error)
         self._dispatch(protocol.WorkerUp(worker, incarnation))
-
-
-def _epoch(number: int | None) -> Epoch | None:
-    return None if number is None else Epoch(number)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,11 +14,13 @@ from pyspark import cloudpickle
 
 from anabranch.durability.manifest import FileRef
 from anabranch.durability.names import snapshot_folder
+from anabranch.durability.record import OperatorRecord
 from anabranch.errors import AnabranchError, displaced
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import Routing
 from anabranch.model.stats import add_stats
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.protocol.coordinator_messages import OperatorRegistered
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.runtime import steady
 from anabranch.runtime.pool import WorkerPool
@@ -97,6 +99,23 @@ def packed(
         "restored": is_restored,
     }
     return encode(header) + b"\n" + bytes(cloudpickle.dumps(definition))
+
+
+def registered(
+    record: OperatorRecord, epochs: Sequence[int], start_empty: bool
+) -> OperatorRegistered:
+    """What the protocol must know of an operator's location."""
+    *_, before, committed = (None, None, *map(Epoch, epochs))
+    return OperatorRegistered(
+        record.name,
+        record.query_id,
+        committed,
+        before,
+        None if record.first_epoch is None else Epoch(record.first_epoch),
+        start_empty,
+        None if record.restored_epoch is None else Epoch(record.restored_epoch),
+        record.continues,
+    )
 
 
 def describe(

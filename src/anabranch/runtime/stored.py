@@ -18,7 +18,7 @@ from anabranch.errors import AnabranchError
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.operators import ROWS_WAIT, OperatorSlot
 from anabranch.runtime.received import NO_HASHES, not_in, without
 from anabranch.runtime.transaction import RunningTransaction
 from anabranch.state.channel import has_waiting
@@ -85,7 +85,7 @@ class StoredGroups:
         due = self._by_group(slot.due_in(stored, groups, run.times))
         # 1. New ones: whole, or empty for now.
         parts = {group: _joined(needed.get(group), due.get(group)) for group in fresh}
-        rows_wait = "checkpoint" in stored.manifest.extra  # perhaps
+        rows_wait = ROWS_WAIT in stored.manifest.extra  # perhaps
         whole = [g for g in fresh if rows_wait or self._is_whole(stored.pages[g], parts[g])]
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))

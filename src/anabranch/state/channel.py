@@ -128,6 +128,13 @@ def has_waiting(state: GroupState | None) -> bool:
     return isinstance(state, ChannelledState) and bool(state.waiting)
 
 
+def is_behind(state: GroupState, before: bool) -> bool:
+    """Whether rows whose outputs are out are not in the entries (or were not at `begin`)."""
+    assert isinstance(state, ChannelledState)
+    waiting = state._before if before else state.waiting
+    return any(some.is_applied for some in waiting)
+
+
 def added(waiting: Sequence[Waiting]) -> pa.Table:
     """Changelog entries: these batches wait, or have another mark than before."""
     return _with_op(_encode(waiting), UPSERT)
