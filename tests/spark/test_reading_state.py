@@ -56,7 +56,7 @@ class Everything(StatefulProcessor):
         self._map = handle.getMapState("sums", "parity string, mod int", "total long")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row.t):
             self._value.update((row.v, row.ts))
             self._list.appendValue((row.v,))
             place = ("even" if row.v % 2 == 0 else "odd", row.v % 3)
@@ -79,24 +79,26 @@ def shown(df: DataFrame) -> list[tuple[Any, ...]]:
 def location(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[StateService, Path]]:
-    """A running service after two batches of an operator of each kind."""
+    """A running service with an operator of each kind."""
     folder = tmp_path_factory.mktemp("reading")
     feed = Feed(spark, folder, SCHEMA)
-    df = feed.stream().withColumn("ts", F.timestamp_seconds("t"))
-    timed = df.withWatermark("ts", "20 seconds")
+    # One batch, but for the operator that is read as of two.
+    df = spark.readStream.schema(SCHEMA).json(str(folder / "input"))
+    timed = df.withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "20 seconds")
     window, session = agg.tumbling("ts", "10 seconds"), agg.session("ts", "5 seconds")
     feed.add(ROWS)
     feed.add(MORE)
     with StateService(
         spark, str(folder / "state"), workers=1, key_groups=8, lanes=2, fsync=False
     ) as service:
-        grouped = service.group_by(df, "k")
         results = [
-            grouped.aggregate(n=agg.count(), total=agg.sum("v"), mean=agg.avg("v"), name="totals"),
+            service.group_by(feed.stream(), "k").aggregate(
+                n=agg.count(), total=agg.sum("v"), mean=agg.avg("v"), name="totals"
+            ),
             service.group_by(timed, "k", window=window).aggregate(n=agg.count(), name="windows"),
             service.group_by(timed, "k", window=session).aggregate(n=agg.count(), name="sessions"),
             service.group_by(df).aggregate(n=agg.count(), name="all"),
-            grouped.process(Highest(), "k string, highest long", name="highest"),
+            service.group_by(df, "k").process(Highest(), "k string, highest long", name="highest"),
             service.group_by(timed, "k").transformWithState(
                 Everything(), "k string", "Update", "EventTime", name="everything"
             ),
@@ -231,11 +233,13 @@ def test_the_command(location: Location, tmp_path: Path, capsys: Any) -> None:
     folder = str(location[1])
     assert main(["state", folder]) == 0
     assert "totals  state (aggregate)\n  batches 0 to " in capsys.readouterr().out
-    assert main(["state", folder, "--operator", "highest", "--batch", "0"]) == 0
+    assert main(["state", folder, "--operator", "totals", "--batch", "0"]) == 0
     shown, *rows = capsys.readouterr().out.splitlines()
-    assert shown.startswith("highest as of batch 0: struct<key:struct<k:string>")
-    values = sorted((row["key"]["k"], row["value"]["highest"]) for row in map(json.loads, rows))
-    assert values == [("a", 3), ("b", 2)]
+    assert shown.startswith("totals as of batch 0: struct<key:struct<k:string>")
+    values = sorted(
+        (row["key"]["k"], row["value"]["total"]["sum"]) for row in map(json.loads, rows)
+    )
+    assert values == [("a", 4), ("b", 2)]
     target = tmp_path / "timers.parquet"
     words = ["state", folder, "--operator", "everything", "--timers", "--export", str(target)]
     assert main(words) == 0

@@ -17,7 +17,8 @@ from anabranch.bench.throughput import Comparison, Say, resident_bytes
 from anabranch.service import StateService
 
 PARTS = ("aggregate", "rows", "beyond")
-WARM_UP = 2
+WARM_UP = 4
+"""After these most keys are there, more than stay in memory."""
 PAYLOAD_BYTES = 128
 TIMES_MEMORY = 3
 STABLE = 0.75
@@ -31,7 +32,7 @@ class Settings:
     """Sizes of a run."""
 
     rows: int = 500_000
-    keys: int = 500_000
+    keys: int = 1_000_000
     batches: int = 5
     native_rows: int = 50_000
     """Rows a batch for Spark's Python operator, which takes minutes for large ones."""

@@ -29,7 +29,7 @@ def register(kinds: Subparsers) -> None:
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (all)")
     add("--rows", type=int, default=500_000, help="rows a batch (500000)")
-    add("--keys", type=int, default=500_000, help="number of keys (500000)")
+    add("--keys", type=int, default=1_000_000, help="number of keys (1000000)")
     add("--batches", type=int, default=5, help="warm batches measured (5)")
     add("--native-rows", type=int, default=50_000, help="the same for Spark's Python operator")
     add("--beyond-batches", type=int, default=12, help="batches over the large state (12)")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli import backends, checkpoints, evaluation, recovery
+from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -56,6 +56,7 @@ def register(subparsers: Subparsers) -> None:
     backends.register(kinds)
     checkpoints.register(kinds)
     recovery.register(kinds)
+    hybrid.register(kinds)
 
 
 def _register_rescale(kinds: Subparsers) -> None:

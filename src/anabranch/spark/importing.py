@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import uuid
@@ -19,6 +20,7 @@ from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.manifest import FileRef, Manifest, file_ref
 from anabranch.durability.names import changelog_path
+from anabranch.durability.pages import DueColumn
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
 from anabranch.model.keyspace import HASH, KeySpace
@@ -29,7 +31,8 @@ from anabranch.spark.checkpoints import Checkpoint
 from anabranch.spark.import_columns import aggregate_section, timer_section, variable_section
 from anabranch.state.columnar.layout import SECTION
 from anabranch.state.columnar.layout import Layout as ColumnarLayout
-from anabranch.state.rows.layout import TIMERS
+from anabranch.state.contract import Sections
+from anabranch.state.rows.layout import EXPIRY, TIMERS
 from anabranch.state.rows.layout import Layout as RowLayout
 
 _FILE_BYTES = 64 << 20
@@ -227,14 +230,29 @@ class _Importer:
         parts = min(parts, groups)
         group = F.pmod(F.col(HASH), F.lit(groups))
         spread = frame.repartitionById(parts, F.pmod(group, F.lit(parts)).cast("int"))
-        write = _writer(self._blobs, self._keyspace, self._name, self._batch, section, schema)
+        encode = functools.partial(
+            encode_changelog, keyspace=self._keyspace, due=_due_column(self._definition)
+        )
+        write = _writer(
+            self._blobs, encode, self._keyspace, self._name, self._batch, section, schema
+        )
         # By number: mapInArrow does not find columns whose names have dots.
         numbered = spread.toDF(*(f"c{i}" for i in range(len(spread.columns))))
         return numbered.mapInArrow(write, _REF_SCHEMA).collect()
 
 
+def _due_column(definition: OperatorDefinition) -> DueColumn | None:
+    """What the operator's engine says, without running user code to ask it."""
+    if isinstance(definition, ColumnarDefinition):
+        expiry = definition.processor.expiry
+        return None if expiry is None else (SECTION, expiry)
+    assert isinstance(definition, RowOperatorDefinition)
+    return None if definition.time_mode == "none" else (TIMERS, EXPIRY)
+
+
 def _writer(
     blobs: BlobStore,
+    encode: Callable[[Sections], list[Any]],
     keyspace: KeySpace,
     operator: str,
     batch: int,
@@ -249,7 +267,7 @@ def _writer(
         # Files of one batch are replayed in the order of their names.
         writer = f"import{number:06d}"
         path = changelog_path(operator, batch, context.partitionId(), writer, task, 0)
-        buffers = encode_changelog({section: entries})
+        buffers = encode({section: entries})
         blobs.write(path, buffers)
         groups = keyspace.group_of(entries.column(HASH).to_numpy()).tolist()
         ref = json.dumps(file_ref(path, batch, buffers, groups).to_json())
