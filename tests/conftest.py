@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.processes import SESSION_MARK, workers_alive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,7 +22,6 @@ FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration"
 """Cheap and telling first: a broken unit fails before a JVM starts."""
 
 ROOT = Path(__file__).parent.parent
-SESSION_MARK = "ANABRANCH_TEST_SESSION"
 LEFTOVER_GRACE_SECONDS = 10
 
 # A busy machine must not fail a property; the timeout of the test is the limit.
@@ -92,30 +93,6 @@ def _no_worker_is_left() -> Iterator[None]:
     """At the very end (it was set up first), no worker that a test started may be alive."""
     yield
     deadline = time.monotonic() + LEFTOVER_GRACE_SECONDS
-    while (left := _workers_alive()) and time.monotonic() < deadline:
+    while (left := workers_alive()) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left, f"Worker processes outlived the tests: {left}"
-
-
-def _workers_alive() -> dict[int, str]:
-    """Command lines, by process id, of this session's workers; none where there is no /proc."""
-    found = {}
-    mark = f"{SESSION_MARK}={os.environ[SESSION_MARK]}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        words = _read(process / "cmdline").decode(errors="replace").split("\0")
-        if not Path(words[0]).name.startswith("python"):
-            continue
-        # Not the first word: the interpreter's own path may contain the project's name.
-        command = " ".join(words[1:])
-        is_worker = "anabranch" in command and "worker" in command
-        if is_worker and mark in _read(process / "environ").split(b"\0"):
-            found[int(process.name)] = command
-    return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        # The process has ended, or belongs to someone else.
-        return b""

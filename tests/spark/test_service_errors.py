@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from anabranch.errors import (
     ProcessorError,
     StateMismatch,
 )
+from tests.processes import workers_alive
 from tests.spark.differential import Feed, Watched
 
 COUNTS = ("k string, n long", "Update", "None")
@@ -73,7 +73,7 @@ def service(
     location = tmp_path_factory.mktemp("state")
     with StateService(spark, str(location), workers=2, fsync=False) as service:
         deadline = time.monotonic() + 60
-        while len(workers()) < 2 and time.monotonic() < deadline:
+        while len(workers_alive()) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         yield service
 
@@ -81,20 +81,6 @@ def service(
 @pytest.fixture
 def feed(spark: SparkSession, tmp_path: Path) -> Feed:
     return Feed(spark, tmp_path, "k string, v long")
-
-
-def workers() -> set[int]:
-    """Worker processes that are children of this process."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            command = (process / "cmdline").read_bytes()
-        except OSError:  # it has just ended
-            continue
-        if parent == os.getpid() and b"anabranch.runtime.worker_process" in command:
-            found.add(int(process.name))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -114,15 +100,15 @@ def workers() -> set[int]:
 def test_bad_arguments(
     spark: SparkSession, tmp_path: Path, arguments: dict[str, Any], message: str
 ) -> None:
-    before = workers()
+    before = set(workers_alive())
     with pytest.raises(InvalidArgument, match=message):
         StateService(spark, str(tmp_path / "state"), **arguments)
-    assert workers() == before
+    assert set(workers_alive()) == before
     assert not (tmp_path / "state").exists()
 
 
 def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Path) -> None:
-    before = workers()
+    before = set(workers_alive())
     (tmp_path / "file").write_text("not a folder")
     for location in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LocationNotWritable, match="file"):
@@ -130,7 +116,7 @@ def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Pat
     in_use = repr(service).split("'")[1]
     with pytest.raises(LocationInUse, match="state"):
         StateService(spark, in_use)
-    assert workers() == before
+    assert set(workers_alive()) == before
     assert (tmp_path / "file").read_text() == "not a folder"
     assert len(service.status()["workers"]) == 2
 
@@ -251,13 +237,13 @@ def test_state_of_another(spark: SparkSession, feed: Feed, tmp_path: Path) -> No
 
 def test_stopped_service(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     df = feed.stream()
-    before = workers()
+    before = set(workers_alive())
     service = StateService(spark, str(tmp_path / "state"), workers=1, fsync=False)
     result = service.group_by(df, "k").aggregate(n=agg.count(), name="late")
     service.stop()
     service.stop()
     assert not service.is_running
-    assert workers() == before
+    assert set(workers_alive()) == before
     for use in (
         service.status,
         service.enable,
