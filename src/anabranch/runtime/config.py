@@ -61,7 +61,7 @@ class WorkerConfig:
     """How often a worker saves its state by its own clock, if it logs rows."""
     state: str = "hybrid"
     """How much of it is in memory: one of STATES."""
-    whole_share: float = 0.5
+    whole_share: float = 0.1
     """A key group is read whole if a transaction needs this share of its pages."""
 
     @property
