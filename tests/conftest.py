@@ -22,7 +22,7 @@ FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration"
 """Cheap and telling first: a broken unit fails before a JVM starts."""
 
 ROOT = Path(__file__).parent.parent
-LEFTOVER_GRACE_SECONDS = 10
+LEFTOVER_GRACE_SECONDS = 30
 
 # A busy machine must not fail a property; the timeout of the test is the limit.
 settings.register_profile(
