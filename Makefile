@@ -38,7 +38,7 @@ unit: $(STAMP) ## Quick tests only: no JVM
 soak: java ## Long tests: minutes of load, faults and rescaling
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
-demo: java ## See a streaming query survive the death of a worker
+demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
 	$(BIN)/anabranch demo
 
 bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)

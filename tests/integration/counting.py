@@ -83,6 +83,7 @@ class CountingGroup:
 
 class CountingEngine:
     logs_since_begin = False
+    replays_joined = True
     due_column = None
     is_due_once = True
     is_by_key = True

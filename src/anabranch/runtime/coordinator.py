@@ -94,7 +94,9 @@ class Coordinator:
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
         )
-        self._maintenance = Maintenance(store, self.store_lock, self._pool)
+        self._maintenance = Maintenance(
+            store, self.store_lock, self._pool, lambda: self.moves.is_moving
+        )
         self.moves = Reconfigurer(
             self._machine,
             self._lock,

@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.durability.restore import split_by_group
 from anabranch.model.ids import Epoch
@@ -63,6 +64,30 @@ class DeltaLog:
     def since(self, epoch: int) -> list[Delta]:
         """Later changes."""
         return [delta for delta in self.deltas if delta.epoch > epoch]
+
+
+def joined_deltas(deltas: list[Delta]) -> list[Delta]:
+    """Fewer, larger ones with the same entries in the same order: each costs a message."""
+    parts: list[list[Delta]] = []
+    for delta in deltas:
+        if parts and _schemas(parts[-1][-1]) == _schemas(delta):
+            parts[-1].append(delta)
+        else:
+            parts.append([delta])
+    return [_joined(part) if len(part) > 1 else part[0] for part in parts]
+
+
+def _schemas(delta: Delta) -> dict[str, pa.Schema]:
+    return {name: table.schema for name, table in delta.sections.items()}
+
+
+def _joined(part: list[Delta]) -> Delta:
+    sections = {
+        name: pa.concat_tables([delta.sections[name] for delta in part]).combine_chunks()
+        for name in part[0].sections
+    }
+    size, rows = sum(delta.bytes for delta in part), sum(delta.rows for delta in part)
+    return Delta(part[-1].epoch, sections, size, rows)
 
 
 class DeltaLogs:

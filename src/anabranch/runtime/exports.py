@@ -15,7 +15,7 @@ from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol.worker import GroupsReleased
 from anabranch.runtime.core import Place, WorkerCore
-from anabranch.runtime.deltas import Delta, DeltaLogs, number_of
+from anabranch.runtime.deltas import Delta, DeltaLogs, joined_deltas, number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
 from anabranch.state.channel import has_waiting
@@ -110,7 +110,7 @@ class Exports:
                 yield {"group": group, "kind": "gone"}, {}
                 continue
             self._logs.trim(log, since)
-            yield from _deltas(group, deltas)
+            yield from _deltas(group, _joined(slot, deltas))
             yield _done(group, as_of, wear, number), {}
 
     @contextmanager
@@ -161,7 +161,7 @@ class Exports:
                 wear = slot.wear_of(group)
                 due = self._due(slot, state, request, message["times"])
             if deltas is not None:
-                yield from _deltas(group, deltas)
+                yield from _deltas(group, _joined(slot, deltas))
             elif request["need"] == "keys" and not has_waiting(state):
                 yield from self._give_keys(slot, request, due, as_of)
             else:
@@ -288,6 +288,10 @@ def pack_hashes(hashes: Int64s) -> str:
 def unpack_hashes(text: str) -> Int64s:
     """The reverse."""
     return np.frombuffer(base64.b64decode(text), np.int64)
+
+
+def _joined(slot: OperatorSlot, deltas: list[Delta]) -> list[Delta]:
+    return joined_deltas(deltas) if slot.engine.replays_joined else deltas
 
 
 def _deltas(group: int, deltas: list[Delta]) -> Iterator[Item]:

@@ -6,6 +6,7 @@ import json
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anabranch.durability.manifest import FileRef, with_snapshots
@@ -31,10 +32,17 @@ class FinishedSnapshot:
 class Maintenance:
     """One thread that never delays a batch."""
 
-    def __init__(self, store: StateStore, store_lock: threading.Lock, pool: WorkerPool) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        store_lock: threading.Lock,
+        pool: WorkerPool,
+        is_moving: Callable[[], bool],
+    ) -> None:
         self._store = store
         self._store_lock = store_lock
         self._pool = pool
+        self._is_moving = is_moving
         self._snapshots: dict[str, list[FinishedSnapshot]] = {}
         self._lock = threading.Lock()
         self._commits: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
@@ -100,7 +108,8 @@ class Maintenance:
 
     def _maintain(self, operator: str, epoch: int) -> None:
         for peer in self._pool.peers().values():
-            reply = peer.call("committed", {"operator": operator, "epoch": epoch})
+            message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
+            reply = peer.call("committed", message)
             self.keep(operator, reply["snapshots"])
         if epoch % GARBAGE_EPOCHS == 0:
             with self._store_lock:

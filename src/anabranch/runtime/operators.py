@@ -181,7 +181,9 @@ class OperatorSlot:
         for group, count in zip(groups, rows, strict=True):
             self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
 
-    def due_for_snapshot(self, epoch: int, every_seconds: float | None = None) -> list[int]:
+    def due_for_snapshot(
+        self, epoch: int, every_seconds: float | None = None, patience: float = 1.0
+    ) -> list[int]:
         """Key groups whose changelog is long enough to be worth a snapshot, or all by the clock."""
         wear = dict(self.wear)
         sizes = {
@@ -191,7 +193,7 @@ class OperatorSlot:
         }
         changed, self.bytes_changed = self.bytes_changed, 0
         if every_seconds is None:
-            return due(wear, sizes, epoch, changed)
+            return due(wear, sizes, epoch, changed, patience)
         if time.monotonic() - self.saved_at < every_seconds:
             return []
         self.saved_at = time.monotonic()

@@ -88,6 +88,13 @@ class Reconfigurer:
         self._thread = threading.Thread(target=self._pace, name="anabranch-moves", daemon=True)
         self._thread.start()
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether key groups are on their way just now; a standby alone does not count."""
+        with self._lock:
+            current = self._machine.moves.current
+            return current is not None and current.request.strategy != STANDBY
+
     # -- for users --
 
     def plan(self) -> Plan:

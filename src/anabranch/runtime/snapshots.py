@@ -15,7 +15,7 @@ from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import joined, without
-from anabranch.runtime.wear import Wear
+from anabranch.runtime.wear import PATIENCE_MOVING, Wear
 from anabranch.state.contract import Sections
 
 FILE_BYTES = 128 << 20
@@ -42,7 +42,7 @@ class Snapshots:
         self._core = core
         self._arriving = arriving
 
-    def after_commit(self, operator: str, epoch: int) -> list[str]:
+    def after_commit(self, operator: str, epoch: int, is_moving: bool) -> list[str]:
         """Save key groups with long changelogs, as of a committed epoch; the files."""
         slot = self._core.slots.get(operator)
         if slot is None:
@@ -50,7 +50,8 @@ class Snapshots:
         slot.committed = max(epoch, -1 if slot.committed is None else slot.committed)
         config = self._core.config
         every = config.snapshot_seconds if config.checkpoint == "independent" else None
-        return self._save(slot, epoch, slot.due_for_snapshot(epoch, every))[0]
+        patience = PATIENCE_MOVING if is_moving else 1.0
+        return self._save(slot, epoch, slot.due_for_snapshot(epoch, every, patience))[0]
 
     def save(self, epochs: Mapping[str, int | None]) -> tuple[dict[str, list[str]], Counter[str]]:
         """Save everything that has changed, as of the epochs given or of whatever is here.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-GROWTH = 1.0
+GROWTH = 2.0
 """A key group is due when its changelog has this many times as many bytes as its state: snapshots
-write about as much as changelogs do, and a restart reads about twice the state at most."""
+write about half as much as changelogs do, and a restart reads about thrice the state at most."""
 
-LATE_EPOCHS = 256
+LATE_EPOCHS = 512
 """... or, if it has changed at all, after this many epochs: manifests list a changelog for each."""
+
+PATIENCE_MOVING = 2.0
+"""So many times as worn before it is saved while key groups move: both at once would be felt."""
 
 BYTES_MIN = 64 << 10
 """Nothing smaller is worth a snapshot of its own before it is late."""
@@ -29,7 +32,13 @@ class Wear:
     bytes: int = 0
 
 
-def due(wear: Mapping[int, Wear], sizes: Mapping[int, int], epoch: int, changed: int) -> list[int]:
+def due(
+    wear: Mapping[int, Wear],
+    sizes: Mapping[int, int],
+    epoch: int,
+    changed: int,
+    patience: float = 1.0,
+) -> list[int]:
     """Key groups to save after an epoch with so many bytes of changes, the most worn first.
 
     `sizes` has the bytes of each key group that is here.
@@ -38,7 +47,7 @@ def due(wear: Mapping[int, Wear], sizes: Mapping[int, int], epoch: int, changed:
     budget = CATCH_UP * max(changed / GROWTH, sum(sizes.values()) / LATE_EPOCHS, 1)
     chosen = []
     for group in sorted(worn, key=lambda g: -worn[g]):
-        if worn[group] < 1 or budget <= 0:
+        if worn[group] < patience or budget <= 0:
             break
         chosen.append(group)
         budget -= sizes[group]

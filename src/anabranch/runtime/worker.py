@@ -95,7 +95,8 @@ class Worker:
             case "committed":
                 operator, epoch = message["operator"], message["epoch"]
                 self._eviction.after_commit(operator, epoch)
-                return {"snapshots": self._snapshots.after_commit(operator, epoch)}
+                is_moving = message.get("moving", False)
+                return {"snapshots": self._snapshots.after_commit(operator, epoch, is_moving)}
             case "status":
                 return self._status()
             case "groups":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.runtime.wear import BYTES_MIN, GROWTH, LATE_EPOCHS, Wear, due
+from anabranch.runtime.wear import BYTES_MIN, GROWTH, LATE_EPOCHS, PATIENCE_MOVING, Wear, due
 
 BYTES = 10 * BYTES_MIN
 GROUPS = 64
@@ -32,6 +32,11 @@ def test_small_groups_wait_until_a_file_is_worth_it() -> None:
     sizes = dict.fromkeys(range(GROUPS), 10)
     assert due(worn(BYTES_MIN - 1), sizes, 1, 500) == []
     assert due(worn(BYTES_MIN), sizes, 1, 500)
+
+
+def test_a_move_comes_first_but_not_for_ever() -> None:
+    assert due(worn(1), SIZES, LATE_EPOCHS, 1, PATIENCE_MOVING) == []
+    assert due(worn(1), SIZES, int(PATIENCE_MOVING * LATE_EPOCHS), 1, PATIENCE_MOVING)
 
 
 def test_the_most_worn_come_first() -> None:

@@ -74,6 +74,7 @@ class ColumnarEngine:
     """One columnar operator on one worker; see `OperatorEngine`."""
 
     logs_since_begin = False
+    replays_joined = True
     is_by_key = True
 
     def __init__(
