@@ -15,7 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from anabranch.durability.checkpoints import SparkCheckpoint
 from anabranch.durability.restoring import restore_savepoint
-from anabranch.durability.savepoint import Savepoint, create_savepoint, list_savepoints
+from anabranch.durability.savepoint import (
+    Savepoint,
+    create_savepoint,
+    list_savepoints,
+    retired,
+)
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
@@ -288,12 +293,15 @@ class StateService(Reconfigurable):
         running = self._clock.checkpoints(self._coordinator.query_of)
         known = {checkpoint.query_id: checkpoint for checkpoint in (*running, *given)}
         with self._saving:
+            with self._coordinator.store_lock:
+                without = retired(self._store, self._coordinator.operators)
             return create_savepoint(
                 self._store,
                 self._coordinator.store_lock,
                 name,
                 list(known.values()),
                 lambda step: crash_point("driver", step),
+                without,
             )
 
     def savepoints(self) -> list[Savepoint]:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from anabranch.durability.savepoint import (
     create_savepoint,
     delete_savepoint,
     list_savepoints,
+    retired,
 )
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, EpochGap, InvalidArgument, StateMismatch
@@ -91,6 +93,50 @@ def test_goes_on_after_the_savepoints_batch(made: tuple[Path, Oracle], tmp_path:
     restored(tmp_path / "new", savepoint)
     with Cluster(tmp_path / "new", workers=2) as cluster:
         run(cluster, oracle, range(24, 26))
+
+
+def test_what_a_savepoint_brought_outlives_snapshots(
+    made: tuple[Path, Oracle], tmp_path: Path
+) -> None:
+    """A checkpoint in full replaces files of some key groups, and of those only."""
+    savepoint, oracle = copied(made, tmp_path)
+    restored(tmp_path / "new", savepoint)
+    with Cluster(tmp_path / "new", workers=2, checkpoint="full") as cluster:
+        for epoch in range(21, 24):  # few keys: most key groups do not change
+            keys = KEYS[:3]
+            assert cluster.run_batch(epoch, keys) == oracle.run_batch(keys)
+    # The savepoint is not needed any more, also not to say that it was restored.
+    shutil.rmtree(savepoint)
+    restored(tmp_path / "new", savepoint)
+    with Cluster(tmp_path / "new", workers=3) as cluster:
+        run(cluster, oracle, range(24, 28))
+
+
+def test_a_copy_does_not_touch_what_is_there(made: tuple[Path, Oracle], tmp_path: Path) -> None:
+    savepoint = Savepoint.open(copied(made, tmp_path)[0])
+    precious = tmp_path / "backups" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    with pytest.raises(InvalidArgument, match="is not empty"):
+        savepoint.copy(str(precious.parent))
+    assert precious.read_text() == "mine"
+
+
+def test_an_operator_that_was_removed_is_left_out(tmp_path: Path) -> None:
+    oracle = Oracle()
+    with Cluster(tmp_path, workers=1) as cluster:
+        run(cluster, oracle, range(3))
+        lock = cluster.coordinator.store_lock
+        record = cluster.store.operator("counts")
+        old = replace(cluster.store.manifest("counts", 0), operator="old")
+        cluster.store.blobs.write(names.operator_path("old"), replace(record, name="old").encode())
+        cluster.store.blobs.write(names.manifest_path("old", 0), old.encode())
+        assert retired(cluster.store, ["counts"]) == ["old"]
+        run(cluster, oracle, range(3, 40))
+        with pytest.raises(InvalidArgument, match=r"'old': 0.*--without"):
+            create_savepoint(cluster.store, lock, "all")
+        made = create_savepoint(cluster.store, lock, "one", without=["old"])
+        assert made.epochs == {"counts": 39}
 
 
 def test_a_worker_dies_before_the_first_batch_is_committed(

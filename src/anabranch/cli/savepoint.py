@@ -35,6 +35,13 @@ def register(subparsers: Subparsers) -> None:
         metavar="FOLDER",
         help="a query's checkpointLocation, to save Spark's offsets too (may be repeated)",
     )
+    create.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="OPERATOR",
+        help="leave out an operator that is not part of its query any more (may be repeated)",
+    )
     create.set_defaults(run=_create)
 
     delete = commands.add_parser("delete", help="remove a savepoint of a location")
@@ -81,7 +88,8 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"{blobs.location} is not a state location.")
     checkpoints = [SparkCheckpoint(location) for location in args.checkpoint]
     with StateStore(blobs).open() as store:
-        _show(create_savepoint(store, threading.Lock(), args.name, checkpoints))
+        lock, without = threading.Lock(), args.without
+        _show(create_savepoint(store, lock, args.name, checkpoints, without=without))
     return 0
 
 

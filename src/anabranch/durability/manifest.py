@@ -223,13 +223,12 @@ def _still_needed(
 ) -> tuple[FileRef, ...]:
     """Without what the snapshots just taken cover; those before have covered theirs."""
     covered = {group: newest[group].epoch for ref in taken for group in ref.groups}
-    newest_cover = max(covered.values(), default=-1)
     kept: list[FileRef] = []
-    for ref in changelogs:
-        if ref.epoch > newest_cover or covered.keys().isdisjoint(ref.groups):
+    for ref in changelogs:  # epochs of a restored savepoint are negative
+        if covered.keys().isdisjoint(ref.groups):
             groups = ref.groups
         else:
-            groups = tuple(group for group in ref.groups if covered.get(group, -1) < ref.epoch)
+            groups = tuple(g for g in ref.groups if g not in covered or covered[g] < ref.epoch)
         if groups:
             kept.append(ref if len(groups) == len(ref.groups) else ref.only(groups))
     return tuple(kept)

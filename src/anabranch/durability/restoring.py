@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch.durability import names
+from anabranch.durability.blobs import BlobStore
 from anabranch.durability.copies import Copy, Folder, copy_files
 from anabranch.durability.documents import seal, unseal
 from anabranch.durability.manifest import FileRef, Manifest
@@ -38,9 +39,12 @@ def restore_savepoint(
                 "location."
             )
         return
+    is_done = marker is not None and marker["done"]
+    if is_done and marker["path"] == Folder(BlobStore(path)).name:
+        return  # it may be gone by now
     savepoint = Savepoint.open(path)
     # 1. Look before touching.
-    if marker is not None and marker["id"] == savepoint.id and marker["done"]:
+    if is_done and marker["id"] == savepoint.id:
         return
     _check(store, savepoint, marker, keyspace)
     savepoint.verify()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -117,7 +117,11 @@ class Savepoint:
         made = Folder(BlobStore(target))
         if made.exists(names.SAVEPOINT_FILE):
             raise InvalidArgument(f"There is a savepoint at {made.name} already. Delete it first.")
-        made.clear()
+        if made.blobs.entries():
+            raise InvalidArgument(
+                f"{made.name} is not empty. Give a new folder; if it holds a copy that was "
+                "interrupted, delete that first."
+            )
         self.verify()
         files = [path for path in self.folder.files() if path != names.SAVEPOINT_FILE]
         copy_files(self.folder, made, [(path, path) for path in files])
@@ -149,8 +153,11 @@ def create_savepoint(
     name: str,
     checkpoints: Sequence[SparkCheckpoint] = (),
     on_step: Callable[[str], None] = lambda step: None,
+    without: Collection[str] = (),
 ) -> Savepoint:
     """Save all operators, each query's as of the last batch that all of them and Spark have.
+
+    `without` names operators that are not part of their queries any more.
 
     `lock` guards the store; it is not held while files are copied, so queries go on.
     """
@@ -163,7 +170,7 @@ def create_savepoint(
             )
         store.check_fence()
         # 1. One epoch for each query, which stays until we are done.
-        queries = _by_query(store, {c.query_id: c for c in checkpoints})
+        queries = _by_query(store, {c.query_id: c for c in checkpoints}, without)
         epochs = {op: query.epoch for query in queries for op in query.operators}
         store.pins.update(epochs.items())
     try:
@@ -241,9 +248,20 @@ class _Query:
         }
 
 
-def _by_query(store: StateStore, checkpoints: Mapping[str, SparkCheckpoint]) -> list[_Query]:
+def retired(store: StateStore, defined: Collection[str]) -> list[str]:
+    """Operators of queries that run, but without them: the program has changed."""
+    query_of = {operator: store.operator(operator).query_id for operator in store.operators()}
+    running = {query_of[operator] for operator in defined if operator in query_of} - {None}
+    return [op for op, query in query_of.items() if op not in defined and query in running]
+
+
+def _by_query(
+    store: StateStore, checkpoints: Mapping[str, SparkCheckpoint], without: Collection[str]
+) -> list[_Query]:
     operators: dict[str, list[str]] = {}
     for operator in store.operators():
+        if operator in without:
+            continue
         query_id = store.operator(operator).query_id
         if query_id is not None:  # else no batch of it ever began
             operators.setdefault(query_id, []).append(operator)
@@ -270,8 +288,11 @@ def _epoch(store: StateStore, operators: list[str], checkpoint: SparkCheckpoint 
         last = checkpoint.last_commit()
         common = {epoch for epoch in common if last is not None and epoch <= last}
     if not common:
+        last_of = {operator: max(store.epochs(operator), default=None) for operator in operators}
         raise InvalidArgument(
-            f"The operators {operators} have no batch in common that Spark has committed: the "
-            "query's first batch is not over yet. Try again after it."
+            "There is no batch that Spark has committed and that all operators of the query have; "
+            f"their last ones are {last_of}. If the query's first batch is not over yet, try again "
+            "after it; an operator that is not part of the query any more is left out with "
+            "--without NAME."
         )
     return max(common)

@@ -39,7 +39,7 @@ class ChannelEngine:
     def __init__(self, engine: OperatorEngine, keyspace: KeySpace, logs_rows: bool = False) -> None:
         self.inner = engine
         self._keyspace = keyspace
-        self._logs_rows = logs_rows
+        self.logs_rows = logs_rows
 
     def create_group(self) -> GroupState:
         """Empty state with an empty channel."""
@@ -104,18 +104,18 @@ class ChannelEngine:
     def defer(self, tx: Transaction, states: States) -> None:
         """Keep the rows of some of the transaction's key groups for a later one."""
         arrived = self._by_group(tx, states)
-        for some in arrived:
+        if arrived:
+            tx.log(CHANNEL, added(arrived))
+        for some in arrived:  # nothing fails from here on
             state = cast(ChannelledState, states[some.group])
             state.begin_deferred()
             state.waiting = (*state.waiting, some)
-        if arrived:
-            tx.log(CHANNEL, added(arrived))
 
     def apply(self, tx: Transaction, states: States) -> OperatorStats:
         """What waits, then the transaction's own rows."""
         channels = {group: cast(ChannelledState, states[group]) for group in tx.groups}
         inner = {group: state.inner for group, state in channels.items()}
-        logs_rows = self._logs_rows and not any(True for _ in tx.initial())
+        logs_rows = self.logs_rows and not any(True for _ in tx.initial())
         stats = self._drain(tx, channels, logs_rows)
         own: Transaction = _Part(tx, logs=False) if logs_rows else tx
         _add(stats, self.inner.apply(own, inner))

@@ -76,9 +76,9 @@ class Arrivals:
             record = self._arriving.find(operator, group)
             if record is None:
                 continue
-            if sources.get(group) == record.source or record.is_done:
+            if sources.get(group) == record.source:
                 found.append(record)
-            else:  # the protocol has given its source up
+            else:  # the protocol has given its source up, or wants another epoch than came
                 self._arriving.give_up(record)
         return sorted(found, key=lambda record: record.group)
 
@@ -192,8 +192,13 @@ class Arrivals:
             for received in receive(items):
                 if received.is_gone:
                     continue
-                record = left.pop(received.group)
-                self._arrived(slot, record, requests[received.group], received, counted)
+                record = left[received.group]
+                try:
+                    self._arrived(slot, record, requests[received.group], received, counted)
+                except AnabranchError:
+                    record.is_adopted = False  # who knows what is in there: the store has all
+                    raise
+                del left[received.group]
         except AnabranchError as error:
             _log.info("Key groups %s come from the store: %s", sorted(left), error)
         return list(left.values())

@@ -112,6 +112,12 @@ class Coordinator:
 
     # -- for the service --
 
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of those that were defined."""
+        with self._lock:
+            return tuple(self._operators)
+
     def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> int:
         """Make an operator known to the protocol and to all workers.
 

@@ -13,7 +13,7 @@ from anabranch.runtime.deltas import number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.transaction import RunningTransaction
-from anabranch.state.channel import ChannelledState, has_waiting
+from anabranch.state.channel import CHANNEL, ChannelledState, has_waiting
 from anabranch.state.contract import GroupState
 
 EPOCHS_MAX = 4
@@ -58,7 +58,7 @@ class Deferral:
 
         False: `slot.apply_lock` is taken.
         """
-        if not self._is_on:
+        if not self._is_on or run.initial_rows:  # a channel has no place for initial state
             slot.apply_lock.acquire()
             return False
         if slot.apply_lock.acquire(timeout=TURN_SECONDS):
@@ -73,20 +73,24 @@ class Deferral:
     def apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         """Run the operator on the transaction's key groups, except for those that wait."""
         groups = run.groups
-        run.applied += groups
-        slot.views.update(dict.fromkeys(groups, (run.opened.base, run.opened.epoch)))
+        begun: list[int] = []
+        """Only these can be undone: to undo another one would take back the batch before."""
         try:
             run.groups = tuple(group for group in groups if group in run.deferred)
             if run.groups:
                 slot.engine.defer(run, {group: slot.states[group] for group in run.groups})
+                begun += run.groups
             run.groups = tuple(group for group in groups if group not in run.deferred)
             if run.groups:
                 states = {group: slot.states[group] for group in run.groups}
-                for state in states.values():
+                for group, state in states.items():
                     state.begin()
+                    begun.append(group)
                 run.note_applied(slot.engine.apply(run, states))
         finally:
             run.groups = groups
+            run.applied += tuple(begun)
+            slot.views.update(dict.fromkeys(begun, (run.opened.base, run.opened.epoch)))
 
     def _record(
         self, slot: OperatorSlot, group: KeyGroup, source: object, as_of: int
@@ -103,9 +107,12 @@ class Deferral:
             return None
         if not self._stored.reads_keys(slot) or self._stored.is_full():
             return None  # nothing would come in the background
+        stored = slot.stored_at(self._core.blobs, as_of)
+        if stored.mentions(CHANNEL, group):
+            return None  # rows may wait there already: now is their turn
         record = self._arriving.new_in_store(slot.name, group)
         record.state, record.as_of = slot.engine.create_group(), as_of
-        record.wear = slot.stored_at(self._core.blobs, as_of).wear(group)
+        record.wear = stored.wear(group)
         self._arriving.put_in_store(record)
         return record
 

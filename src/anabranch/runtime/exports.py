@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import threading
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
@@ -74,7 +75,9 @@ class Exports:
         try:
             with self._still(slot, group) as (state, as_of):
                 log = self._logs.open((slot.name, group), as_of)
-                slices = slices_of(state, self._keyspace, range(self._keyspace.bins), SLICE_BYTES)
+                # Rows in the place of changes concern all bins: slices of one epoch only.
+                limit = math.inf if slot.engine.logs_rows else SLICE_BYTES
+                slices = slices_of(state, self._keyspace, range(self._keyspace.bins), limit)
             for bins in slices:
                 with self._still(slot, group) as (state, as_of):
                     sections = state.export_packed(bins)
@@ -270,13 +273,13 @@ class Exports:
 
 
 def slices_of(
-    state: GroupState, keyspace: KeySpace, bins: Collection[int], bytes_max: int
+    state: GroupState, keyspace: KeySpace, bins: Collection[int], bytes_max: float
 ) -> list[list[int]]:
     """Bins in parts that have at most so many bytes, as far as can be told without looking."""
     if not bins:
         return []
     size = state.num_bytes * len(bins) // keyspace.bins
-    count = max(1, min(len(bins), -(-size // bytes_max)))
+    count = max(1, min(len(bins), math.ceil(size / bytes_max)))
     return [part.tolist() for part in np.array_split(np.array(sorted(bins)), count)]
 
 

@@ -155,8 +155,8 @@ class Imports:
             for received in receive(items, lambda g, size: self._piece(wanted[g][0], size)):
                 record, _ = left[received.group]
                 if not received.is_gone:
-                    del left[received.group]
                     self._put(slot, record, received, counted)
+                    del left[received.group]
                     self._core.pass_point("imported")
                 self._no_longer_receiving(record)
         except AnabranchError as error:
@@ -202,8 +202,13 @@ class Imports:
                 return
             # Transactions may work on what came before.
             is_shared = record.is_adopted or received.is_replica
-            with slot.apply_lock if is_shared else nullcontext():
-                self._arriving.put_in(slot, record, received)
+            try:
+                with slot.apply_lock if is_shared else nullcontext():
+                    self._arriving.put_in(slot, record, received)
+            except AnabranchError:
+                if is_shared:  # who knows what is in there: the next batch takes it from the store
+                    self._arriving.give_up(record)
+                raise
             counted.update(received.counted)
             counted["bins"] += len(received.bins)
             if not record.missing and self._arriving.settle(slot, record):

@@ -44,6 +44,8 @@ class Maintenance:
         self._pool = pool
         self._is_moving = is_moving
         self._snapshots: dict[str, list[FinishedSnapshot]] = {}
+        self._collected: dict[str, int] = {}
+        """Epoch of each operator when its garbage was collected last."""
         self._lock = threading.Lock()
         self._commits: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="anabranch-maintenance", daemon=True)
@@ -95,22 +97,27 @@ class Maintenance:
         self._thread.join()
 
     def _run(self) -> None:
+        newest: dict[str, int] = {}
         while True:
-            commit = self._commits.get()
-            if commit is None:
-                return
-            if not self._commits.empty():
-                continue  # a newer commit is waiting: its snapshots are worth more
+            # Of each operator only the newest commit: its snapshots are worth most.
+            while not newest or not self._commits.empty():
+                commit = self._commits.get()
+                if commit is None:
+                    return
+                newest[commit[0]] = commit[1]
+            operator = next(iter(newest))
+            epoch = newest.pop(operator)
             try:
-                self._maintain(*commit)
+                self._maintain(operator, epoch)
             except AnabranchError as error:
-                _log.warning("Maintenance after batch %s failed: %s", commit[1], error)
+                _log.warning("Maintenance after batch %s failed: %s", epoch, error)
 
     def _maintain(self, operator: str, epoch: int) -> None:
         for peer in self._pool.peers().values():
             message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
             reply = peer.call("committed", message)
             self.keep(operator, reply["snapshots"])
-        if epoch % GARBAGE_EPOCHS == 0:
+        if epoch - self._collected.get(operator, 0) >= GARBAGE_EPOCHS:
             with self._store_lock:
                 self._store.collect_garbage(operator, retain=RETAINED_EPOCHS)
+            self._collected[operator] = epoch

@@ -55,7 +55,9 @@ class OperatorSlot:
     is_applying: bool = False
     """Whether a transaction has it, rather than a snapshot or another worker."""
     saved_at: float = field(default_factory=time.monotonic)
-    """When a worker that saves by its own clock did so."""
+    """When a worker that saves by its own clock began to."""
+    to_save: set[int] = field(default_factory=set)
+    """What is left to be saved since then."""
     pins: Counter[int] = field(default_factory=Counter)
     """Key groups that other workers are reading: should they be owned again, transactions wait."""
     heat: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -194,10 +196,12 @@ class OperatorSlot:
         changed, self.bytes_changed = self.bytes_changed, 0
         if every_seconds is None:
             return due(wear, sizes, epoch, changed, patience)
-        if time.monotonic() - self.saved_at < every_seconds:
-            return []
-        self.saved_at = time.monotonic()
-        return [group for group in sizes if self.has_changed(group)]
+        if time.monotonic() - self.saved_at >= every_seconds:
+            self.saved_at = time.monotonic()
+            self.to_save = {group for group in sizes if self.has_changed(group)}
+        # Those that the next batch reaches first are left for later: the oldest come first.
+        left = self.to_save.intersection(sizes)
+        return sorted(left, key=lambda group: wear[group].snapshot_epoch)
 
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Forget the state and outputs of key groups."""

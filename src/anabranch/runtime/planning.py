@@ -35,7 +35,7 @@ class Forecast:
     workers_after: tuple[WorkerId, ...]
     bytes: int
     seconds: float
-    """Estimate, from the bytes and the given rate."""
+    """Estimate, from the bytes and the rate that the strategy begins with."""
 
     def __str__(self) -> str:
         pairs: dict[tuple[str, str], int] = {}
@@ -58,12 +58,15 @@ def forecast(
     before: Plan,
     after: Plan,
     bytes_of: Mapping[int, int],
-    bytes_per_second: int | None,
+    bytes_per_second: int,
 ) -> Forecast:
     """Moves, bytes and an estimate of the duration."""
     moves = moves_between(before.owners, after.owners)
-    size = sum(bytes_of.get(move.group, 0) for move in moves)
-    rate = min(bytes_per_second or COPY_BYTES_PER_SECOND, COPY_BYTES_PER_SECOND)
+    if strategy == "stop-restart" and moves:
+        size = sum(bytes_of.values())  # all workers save what they have and load it again
+    else:
+        size = sum(bytes_of.get(move.group, 0) for move in moves)
+    rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
     return Forecast(strategy, moves, before.workers, after.workers, size, size / rate)
 
 

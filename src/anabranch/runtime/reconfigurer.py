@@ -19,11 +19,13 @@ from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
+from anabranch.runtime import steady
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
 from anabranch.runtime.operator import Operator
-from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, Pacer
+from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
+    COPY_BYTES_PER_SECOND,
     Forecast,
     Plan,
     drained,
@@ -36,6 +38,9 @@ from anabranch.runtime.pool import WorkerPool
 from anabranch.transport.wire import Message
 
 _log = logging.getLogger("anabranch.moves")
+
+LATELY_SECONDS = 10.0
+"""A batch since then: the query is under load."""
 
 IDLE_SECONDS = 1.0
 """Without a commit for so long, a move does not wait for the next one."""
@@ -80,7 +85,9 @@ class Reconfigurer:
         self._publish = publish
         self._numbers = itertools.count(1)
         self._moves: dict[int, tuple[MoveHandle, Wish, Plan]] = {}
-        """Moves that have not ended, with the plan before each."""
+        """Moves that have not ended, with the plan to go back to: the last that nothing changed."""
+        self._latest = 0
+        """The last request."""
         self._cancelled: set[int] = set()
         self._pacer: Pacer | None = None
         self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
@@ -136,7 +143,21 @@ class Reconfigurer:
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
         sizes = {group: load["bytes"] for group, load in self._loads().items()}
-        return forecast(wish.strategy, self.plan(), plan, sizes, wish.bytes_per_second)
+        return forecast(wish.strategy, self.plan(), plan, sizes, self._usual_rate(wish))
+
+    def _usual_rate(self, wish: Wish) -> int:
+        """Bytes a second that copies begin with."""
+        rate = wish.bytes_per_second or COPY_BYTES_PER_SECOND
+        if wish.strategy in PACED_STRATEGIES and self._is_busy():
+            rate = min(rate, max(START_BYTES_PER_SECOND, PACED_STRATEGIES[wish.strategy]))
+        return rate
+
+    def _is_busy(self) -> bool:
+        now = steady.now()
+        return any(
+            operator.timings and now - operator.timings[-1].started < LATELY_SECONDS
+            for operator in self._operators.values()
+        )
 
     def _loads(self) -> dict[int, Counter[str]]:
         """Bytes and recent rows of each key group, over all operators."""
@@ -153,11 +174,11 @@ class Reconfigurer:
     def request(self, plan: Plan, wish: Wish) -> MoveHandle:
         """Begin; a reconfiguration that runs gives way."""
         number = next(self._numbers)
-        before = self.plan()
+        now = self.plan()
         move = MoveHandle(
             number,
             wish.strategy,
-            before.workers,
+            now.workers,
             plan.workers,
             self._look,
             self._batches,
@@ -168,7 +189,10 @@ class Reconfigurer:
             number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
         )
         with self._lock:
-            self._moves[number] = move, wish, before
+            # Whatever it replaces has left things half way: going back means to before all of them.
+            replaced = self._moves.get(self._latest)
+            before = now if replaced is None else replaced[2]
+            self._latest, self._moves[number] = number, (move, wish, before)
             rate, target = wish.bytes_per_second, wish.latency_target
             is_paced = wish.strategy in PACED_STRATEGIES or rate or target
             least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
@@ -179,8 +203,8 @@ class Reconfigurer:
     def _cancel(self, move: MoveHandle) -> MoveHandle:
         with self._lock:
             found = self._moves.get(move.number)
-            if found is None:
-                return move  # ended already
+            if found is None or move.number != self._latest:
+                return move  # ended already, or about to: another request has taken its place
             self._cancelled.add(move.number)
         _, wish, before = found
         strategy = wish.strategy if wish.strategy != STANDBY else "live"

@@ -86,6 +86,7 @@ class Snapshots:
                 continue
             saved[group] = sections
             slot.wear[group] = Wear(epoch)
+            slot.to_save.discard(group)
             size += sum(table.nbytes for table in saved[group].values())
             counted["groups"] += 1
             if size >= FILE_BYTES:

@@ -26,12 +26,15 @@ def initial_state(
     location: str,
     operatorName: str | None = None,
     batchId: int | None = None,
+    ignoreWaitingRows: bool = False,
 ) -> DataFrame:
     """All state of a `transformWithState` operator, a row for each key: for `initialState`.
 
     Key columns have their names; `state` is a struct with a field for each state variable (value:
     struct, list: array, map: array of key and value) and `timers`. `Restoring` puts it in its
-    place. Times to live start anew: Spark's API cannot set them.
+    place. Times to live start anew: Spark's API cannot set them. Under `checkpoint="unaligned"` or
+    `"independent"` rows may be stored that only the operator can apply: run a batch with
+    `checkpoint="changelog"` first, or leave them out (`ignoreWaitingRows`).
 
     Examples
     --------
@@ -60,6 +63,7 @@ def initial_state(
     def read(shape: Shape) -> DataFrame:
         reader = spark.read.format(STATE_FORMAT).option("operatorName", chosen.operator)
         reader = reader.option("batchId", chosen.epoch)
+        reader = reader.option("ignoreWaitingRows", ignoreWaitingRows)
         if shape.kind == "timers":
             return reader.option("readRegisteredTimers", True).load(location)
         reader = reader.option("stateVarName", shape.variable)

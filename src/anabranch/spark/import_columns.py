@@ -102,6 +102,11 @@ def _fields(frame: DataFrame, struct: str, wanted: T.StructType, prefix: str, wh
             f"The checkpoint has ({', '.join(found)}) for {what}, the query has "
             f"({', '.join(expected)}). Use the types of the old query."
         )
+    if kind.names != wanted.names and sorted(kind.names) == sorted(wanted.names):
+        raise StateMismatch(
+            f"The checkpoint has the columns {', '.join(kind.names)} for {what}, the query has "
+            f"{', '.join(wanted.names)}. Use the order of the old query."
+        )
     columns = _by_position(F.col(struct), kind)
     return [(prefix + f.name, column) for f, column in zip(wanted.fields, columns, strict=True)]
 

@@ -99,7 +99,8 @@ class StateReader:
                 yield table
 
     def _check_applied(self, state: ChannelledState) -> None:
-        waiting = [some.epoch for some in state.waiting if some.rows.num_rows]
+        # A batch without rows may have fired timers.
+        waiting = [s.epoch for s in state.waiting if s.rows.num_rows or TIMERS in self.variables]
         if waiting:
             raise EpochGap(
                 f"The state of operator {self.operator!r} as of batch {self.epoch} has rows of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,25 @@ def test_a_snapshot_replaces_what_it_holds_for_its_groups_only() -> None:
     assert third.changelogs == (ref("c0", 0, 1), ref("c1", 1, 1), ref("c2", 2, 0, 1))
     fourth = next_manifest(third, 3, [], [ref("s3", 3, 0, 1)], **FIXED)
     assert (fourth.snapshots, fourth.changelogs) == ((ref("s3", 3, 0, 1),), ())
+
+
+def test_a_snapshot_leaves_the_other_groups_of_a_restored_savepoint_alone() -> None:
+    """Whose files have negative epochs."""
+    first = next_manifest(None, 0, [ref("c0", 0, 0, 1)], **FIXED)
+    origin = replace(
+        first,
+        epoch=-1,
+        snapshots=(ref("s", -4, 0, 1, 2),),
+        changelogs=(ref("c3", -3, 0, 1, 2), ref("c1", -1, 0, 1)),
+    )
+    later = next_manifest(origin, 0, [ref("c0", 0, 0, 1)], [ref("s0", 0, 0)], **FIXED)
+    plans = {plan.group: plan for plan in restore_plan(later, [0, 1, 2])}
+    assert [p.snapshot.path for p in plans.values() if p.snapshot] == ["s0", "s", "s"]
+    assert {group: paths(plan.changelogs) for group, plan in plans.items()} == {
+        0: [],
+        1: ["c3", "c1", "c0"],
+        2: ["c3"],
+    }
 
 
 def test_a_late_snapshot_is_ignored_where_a_newer_one_is_known() -> None:

@@ -1,0 +1,28 @@
+"""What a dry run says."""
+
+from __future__ import annotations
+
+from anabranch.model.ids import WorkerId
+from anabranch.runtime.planning import COPY_BYTES_PER_SECOND, Plan, forecast, rescaled
+
+MB = 1 << 20
+TWO = tuple(WorkerId(name) for name in ("w1", "w2"))
+BEFORE = Plan(TWO * 8, TWO)
+AFTER = rescaled(BEFORE.owners, TWO, 4, "minimal")
+BYTES = dict.fromkeys(range(16), MB)
+
+
+def test_bytes_and_seconds_are_of_what_moves() -> None:
+    found = forecast("live", BEFORE, AFTER, BYTES, 2 * MB)
+    assert (len(found.moves), found.bytes, found.seconds) == (8, 8 * MB, 4.0)
+    assert "8 key groups, 8.0 MiB, about 4.0 s (nothing was done)" in str(found)
+
+
+def test_a_restart_brings_everything_again() -> None:
+    assert forecast("stop-restart", BEFORE, AFTER, BYTES, 2 * MB).bytes == 16 * MB
+    assert forecast("stop-restart", BEFORE, BEFORE, BYTES, 2 * MB).bytes == 0
+
+
+def test_no_rate_is_better_than_what_memory_gives() -> None:
+    found = forecast("pause", BEFORE, AFTER, BYTES, 1 << 50)
+    assert found.seconds == 8 * MB / COPY_BYTES_PER_SECOND
