@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.errors import ServiceUnavailable
 from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
@@ -197,3 +198,28 @@ class Hanging(Counting):
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return HangingEngine(keyspace)
+
+
+class BrokenGroup(CountingGroup):
+    """Some of a process's first replays fail half way, as if the disk were full."""
+
+    replays = 0
+
+    def replay(self, sections: Sections) -> None:
+        BrokenGroup.replays += 1
+        if BrokenGroup.replays in (2, 5, 11, 23, 47, 95):
+            super().replay({name: table.slice(0, 1) for name, table in sections.items()})
+            raise ServiceUnavailable("No space left on the device.")
+        super().replay(sections)
+
+
+class BrokenEngine(CountingEngine):
+    def create_group(self) -> CountingGroup:
+        return BrokenGroup(self._keyspace)
+
+
+class Broken(Counting):
+    """Changes cannot always be replayed: bringing replicas up to date fails now and then."""
+
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
+        return BrokenEngine(keyspace)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.runtime.move import MoveHandle
+from tests.integration import counting
 from tests.integration.streaming import MovingCluster, Stream
 
 WAIT = 60
@@ -78,3 +79,16 @@ def test_sixteen_four_eight_six_without_waiting(tmp_path: Path) -> None:
         assert moves[-1].report().outcome == "done"
         assert sorted(cluster.workers().values()) == [5, 5, 5, 5, 6, 6]
         stream.batches(2)
+
+
+@pytest.mark.parametrize("strategy", ["live", "replicate", "rhino"])
+def test_replicas_that_break(tmp_path: Path, strategy: str) -> None:
+    """Nobody works on a replica that could not be brought up to date: the store has its state."""
+    with (
+        MovingCluster(tmp_path, definition=counting.Broken()) as cluster,
+        Stream(cluster) as stream,
+    ):
+        stream.batches(2)
+        for workers in (3, 4, 2):
+            assert cluster.rescale(workers, strategy=strategy).wait(WAIT)
+            stream.batches(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +22,8 @@ from anabranch.runtime.peers import Peers
 from anabranch.runtime.received import Received, receive
 from anabranch.runtime.snapshots import Snapshots
 from anabranch.transport.wire import Message
+
+_log = logging.getLogger("anabranch.worker")
 
 CALL_SECONDS_MAX = 10.0
 RELEASE_SECONDS_MAX = 600.0
@@ -235,7 +239,22 @@ class Orders:
                 # Said first: should it be granted meanwhile, whoever needs it waits for the lock.
                 slot.put(group, state, received.wear)
                 self._note_replica(slot, group, received.as_of)
-            received.replay(state)
+            try:
+                received.replay(state)
+            except BaseException as error:
+                self._lose_replica(slot, group, error)
+                raise
+
+    def _lose_replica(self, slot: OperatorSlot, group: int, error: BaseException) -> None:
+        """It is not what was said: nobody may use it."""
+        core = self._core
+        with core.changed:
+            self._arriving.replicas.pop((slot.name, group), None)
+            if not core.is_owner(group):
+                core.dispatch(protocol.GroupsDropped((KeyGroup(group),), None))
+                return
+        _log.critical("State of key group %s is broken, so this worker ends: %s", group, error)
+        os._exit(1)  # it was granted meanwhile; the next process takes it from the store
 
     def _start(self, groups: list[int], version: int) -> Copying:
         with self._copying_lock:
