@@ -238,6 +238,7 @@ class ServiceRuns:
         self, run: Run, service: StateService, query: LoadedQuery, seconds_min: float
     ) -> None:
         warm_up(query, run.rate, self.say)
+        self._wait_until_loaded(service)
         if run.case.strategy == "rhino":
             self._make_replicas(service, query, run.rate)
         load, wrote = query.open(run.rate), written_bytes(service)
@@ -258,6 +259,15 @@ class ServiceRuns:
         finally:
             query.collect()
             run.timeline = query.timeline(load)
+
+    def _wait_until_loaded(self, service: StateService) -> None:
+        """After a restart state comes in the background, which is not what is measured here."""
+        start = time.time()
+        while (loaded := service.status()["operators"]["counts"]["in_memory"]) < 1:
+            self.say(f"the state is coming into memory, {loaded:.0%}")
+            time.sleep(0.1)
+            if time.time() - start > MOVE_SECONDS_MAX:
+                raise AnabranchError("The state was not in memory in time.")
 
     def _make_replicas(self, service: StateService, query: LoadedQuery, rate: float) -> None:
         """Rhino has its replicas before anything is measured."""
