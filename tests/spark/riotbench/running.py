@@ -87,7 +87,7 @@ def rescale_and_kill(service: StateService) -> None:
 def rows_done(query: StreamingQuery) -> int:
     """How far the stream has been read by batches that have ended."""
     offsets = [json.loads(s.endOffset) for p in query.recentProgress for s in p.sources]
-    return max(o["row"] for o in offsets if isinstance(o, dict) and "row" in o)
+    return max(int(o["row"]) for o in offsets if isinstance(o, dict) and "row" in o)
 
 
 def nothing(_: StateService) -> None:
