@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "anabranch"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
@@ -110,3 +112,23 @@ def test_public_names_resolve() -> None:
     assert len(names) == len(set(names))
     missing = [name for name in names if not hasattr(package, name)]
     assert not missing
+
+
+def test_the_document_has_all_folders_and_layers() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.search(r"^layers = \[(.*?)^\]", settings, re.DOTALL | re.MULTILINE)
+    assert listed
+    layers = " → ".join(re.findall(r'"(.*?)"', listed[1]))
+    assert f"`{layers}`" in text
+    folders = [path.parent.name for path in SOURCE.glob("*/__init__.py")]
+    missing = [name for name in folders if f"| `{name}/` |" not in text]
+    assert folders
+    assert not missing
+
+
+def test_the_table_of_tests_has_all_folders() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py"))]
+    assert folders
+    assert not [name for name in folders if f"| `tests/{name}` |" not in text]

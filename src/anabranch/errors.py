@@ -5,7 +5,7 @@ AnabranchError                    a PySparkException: `getCondition()`, `getMess
 ├── LocationError                 the state location
 │   ├── LocationNotWritable       cannot be created or written
 │   ├── LocationInUse             another live service holds it
-│   ├── FormatNotSupported        written by a newer format
+│   ├── FormatNotSupported        written by a newer release, or by one before the present format
 │   ├── StateMismatch             belongs to another query, operator or schema
 │   └── CorruptState              a file is damaged, truncated or missing
 ├── EpochError                    Spark and the state disagree about batches
@@ -13,6 +13,7 @@ AnabranchError                    a PySparkException: `getCondition()`, `getMess
 │   └── EpochGap                  the asked batch does not follow the stored state
 ├── ProcessorError                user code failed; carries the user's traceback
 ├── ServiceUnavailable            a worker or the coordinator cannot be reached
+├── ReconfigurationFailed         a move could not be completed; the query goes on
 └── ProtocolViolation             a bug in Anabranch: an event that its phase does not allow
 """
 
@@ -33,10 +34,12 @@ __all__ = [
     "LocationNotWritable",
     "ProcessorError",
     "ProtocolViolation",
+    "ReconfigurationFailed",
     "ServiceUnavailable",
     "StateMismatch",
     "displaced",
     "error_from_condition",
+    "needs_extra",
 ]
 
 
@@ -81,7 +84,7 @@ class LocationInUse(LocationError):
 
 
 class FormatNotSupported(LocationError):
-    """The location was written by a newer format."""
+    """The location was written by a newer release, or in a format that is no longer read."""
 
     condition = "STATE_LOCATION.FORMAT_NOT_SUPPORTED"
 
@@ -158,4 +161,12 @@ def displaced(operator: str) -> InvalidArgument:
         f"The result of operator '{operator}' goes straight into union() or coalesce(), which "
         "renumber its tasks. Define the operator with own_stage=True, or call repartition(n) on "
         "its result first. Nothing was changed."
+    )
+
+
+def needs_extra(what: str, extra: str, instead: str = "") -> InvalidArgument:
+    """Packages that only some users need are not installed."""
+    return InvalidArgument(
+        f"{what}. Install the extra '{extra}': pip install '.[{extra}]' in a clone of "
+        f"Anabranch{instead}."
     )

@@ -73,7 +73,7 @@ class StateService(Reconfigurable):
         before its first batch. "remote": nothing is kept between batches.
     backend : str
         Where state is while the service runs: "memory", or "rocksdb" for state larger than that
-        (needs `pip install 'anabranch[rocksdb]'`). May change from one start to the next.
+        (needs the extra `rocksdb`). May change from one start to the next.
     state_memory_bytes : int, optional
         What each worker uses of memory for state, beside that of a batch's keys. By default there
         is no limit, and with "rocksdb" 1 GiB. With state="hybrid", what is cold leaves memory
@@ -96,6 +96,8 @@ class StateService(Reconfigurable):
         changed), "unaligned" (changes, and rows whose state is on its way: the batch does not wait
         for it) or "independent" (rows; state when `snapshot_seconds` have passed, each worker for
         itself). May change from one start to the next.
+    snapshot_seconds : float
+        With "independent", seconds after which a worker saves its state by its own clock.
 
     Examples
     --------

@@ -114,6 +114,17 @@ class TestPlan:
             shown = {axis.shown(settings.scale, None, f) for f in axis.factors}
             assert len(shown) == len(axis.factors)
 
+    def test_a_quick_run_has_every_strategy_on_key_count_and_live_on_every_workload(self) -> None:
+        settings = Settings.quick()
+        runs = {(s.load, s.case.strategy) for s in plan(settings)}
+        assert runs >= {(settings.load("key-count"), name) for name in ALL_STRATEGIES}
+        assert runs >= {(settings.load(name), "live") for name in WORKLOADS}
+        assert runs >= {(settings.load(name), None) for name in WORKLOADS}
+
+    def test_strategies_that_were_excluded_are_not_run_on_key_count(self) -> None:
+        chosen = replace(Settings.quick(), strategies=("meces",), compared=("meces",))
+        assert {s.case.label for s in specs_of("workloads", chosen)} == {"meces", CONTROL}
+
     def test_everything_quick_takes_about_ten_minutes(self) -> None:
         settings = Settings.quick()
         assert 5 < sum(seconds_of(s, settings) for s in plan(settings)) / 60 < 13

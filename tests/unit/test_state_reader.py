@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from anabranch.cli.main import main
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.manifest import file_ref, next_manifest
 from anabranch.durability.names import changelog_path
@@ -99,3 +101,11 @@ def test_an_operator_of_a_later_release(tmp_path: Path) -> None:
         store.open_operator("new", {"kind": "graph"}, KEYSPACE)
     with pytest.raises(StateMismatch, match="kind 'graph'"):
         metadata_rows(tmp_path)
+
+
+def test_the_document_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["state", "--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    page = (Path(__file__).parents[2] / "docs" / "reading-state.md").read_text("utf-8")
+    assert not [option for option in options if not re.search(rf"`{option}[ `]", page)]

@@ -68,7 +68,7 @@ class Settings:
     parts: tuple[str, ...] = PARTS
     workloads: tuple[str, ...] = WORKLOADS
     strategies: tuple[str, ...] = STRATEGIES
-    """Of the part `workloads`."""
+    """Of the part `workloads`, on each of them."""
     rate: float | None = None
     """Rows a second of all workloads; their own ones if None."""
     settle: float = 5.0
@@ -88,7 +88,7 @@ class Settings:
     )
     axis_strategies: tuple[str, ...] = (*DRRS, CONTROL)
     compared: tuple[str, ...] = STRATEGIES
-    """Strategies that the other parts may use; in a quick run more than `workloads` has."""
+    """Strategies of key-count, and those that the other parts may use."""
     meces_workloads: tuple[str, ...] = (KEY_COUNT, "q4", "q7", "q8")
     drrs_workloads: tuple[str, ...] = (KEY_COUNT, "q7", "q8")
 
@@ -107,7 +107,7 @@ class Settings:
                 Axis("Zipf exponent", (0, 1)),
             ),
             axis_strategies=("live", "drrs"),
-            meces_workloads=(KEY_COUNT, "q8"),
+            meces_workloads=(KEY_COUNT,),
             drrs_workloads=(KEY_COUNT,),
         )
 
@@ -175,7 +175,9 @@ def _cases(part: str, settings: Settings) -> Iterator[tuple[Load, list[str]]]:
     match part:
         case "workloads":
             for name in settings.workloads:
-                yield settings.load(name), [*settings.strategies, CONTROL]
+                more = settings.compared if name == KEY_COUNT else ()
+                labels = dict.fromkeys((*settings.strategies, *more, CONTROL))
+                yield settings.load(name), list(labels)
         case "meces":
             yield from _comparison(settings.meces_workloads, MECES, settings)
         case "drrs":

@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.bench.latency import Timeline
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
 from anabranch.bench.verdicts import control_of
-from anabranch.errors import InvalidArgument
+from anabranch.errors import needs_extra
 
 COLUMNS = 3
 MARGIN_SECONDS = 15
@@ -20,8 +20,8 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise InvalidArgument(
-            "The plot needs matplotlib: pip install 'anabranch[plot]', or leave --plot out."
+        raise needs_extra(
+            "A picture needs matplotlib", "plot", "; or do not ask for pictures"
         ) from error
 
 

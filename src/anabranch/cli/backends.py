@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, show_progress
 
@@ -41,11 +42,14 @@ def register(kinds: Subparsers) -> None:
 
 def run_backends(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether all targets were met."""
+    from anabranch.state.backend import check_backend
+
+    check_parts(args.parts)
+    check_backend("rocksdb", args.state_memory_mb << 20, None)
     check_java()
     from anabranch.bench.backends import BackendsBench, Settings
     from anabranch.bench.session import spark_session
     from anabranch.cli.bench import line
-    from anabranch.state.backend import check_backend
 
     settings = Settings(
         rows=args.rows,
@@ -56,7 +60,6 @@ def run_backends(args: argparse.Namespace) -> int:
         beyond_batches=args.beyond_batches,
         workers=args.workers,
     )
-    check_backend("rocksdb", settings.state_memory_bytes, None)
     passed = True
     with spark_session() as (spark, folder):
         bench = BackendsBench(spark, folder, settings, show_progress)

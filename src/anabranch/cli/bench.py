@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
+from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -196,6 +197,7 @@ def _plot_rescale(path: str, bench: RescaleBench) -> None:
 
 def run_throughput(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether all targets were met."""
+    check_parts(args.parts)
     check_java()
     from anabranch.bench.session import spark_session
     from anabranch.bench.throughput import Settings, ThroughputBench

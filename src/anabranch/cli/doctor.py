@@ -15,6 +15,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.cli.extras import EXTRAS
 from anabranch.cli.java import JavaNotReady, check_java
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Finding:
     value: str
     ok: bool
     advice: str = ""
+    is_missing: bool = False
+    """Not here, which is well unless somebody wants it."""
 
 
 def register(subparsers: Subparsers) -> None:
@@ -43,8 +46,8 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check this machine",
-        description="Checks that Python, Java and the libraries here can run Anabranch. "
-        "Exit code 0 if all is well, 1 if something must be mended.",
+        description="Checks that Python, Java and the libraries here can run Anabranch, and which "
+        "extras are installed. Exit code 0 if all is well, 1 if something must be mended.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
@@ -73,6 +76,7 @@ def examine() -> list[Finding]:
         _java(),
         Finding("cores", str(_cores()), True),
         _memory(),
+        *map(_extra, EXTRAS),
     ]
 
 
@@ -117,6 +121,15 @@ def _library(name: str, wanted: str) -> Finding:
         return Finding(name, f"cannot be imported: {error}", False, advice)
     ok = in_range(version, wanted)
     return Finding(name, version, ok, "" if ok else advice)
+
+
+def _extra(name: str) -> Finding:
+    """An extra that is not installed is no fault."""
+    extra = EXTRAS[name]
+    if not extra.missing():
+        return Finding(f"[{name}]", "installed", True)
+    advice = f"pip install '.[{name}]' in a clone, for: {extra.purpose}"
+    return Finding(f"[{name}]", "not installed", True, advice, is_missing=True)
 
 
 def _java() -> Finding:
@@ -165,7 +178,8 @@ def _without_name(finding: Finding) -> dict[str, object]:
 def _as_text(findings: list[Finding], healthy: bool) -> str:
     lines = []
     for finding in findings:
-        lines.append(f"{'ok' if finding.ok else 'NO':2}  {finding.name:8} {finding.value}")
+        mark = "NO" if not finding.ok else "--" if finding.is_missing else "ok"
+        lines.append(f"{mark}  {finding.name:11} {finding.value}")
         lines += [f"      {line}" for line in finding.advice.splitlines()]
     lines += ["", "All is well." if healthy else "Something must be mended: see NO above."]
     return "\n".join(lines)

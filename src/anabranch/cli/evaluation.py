@@ -78,6 +78,7 @@ def run_evaluation(args: argparse.Namespace) -> int:
     """Run and report; what is done is kept when it is interrupted."""
     settings = settings_from(args)
     _check_places(args)
+    _check_libraries(settings)
     check_java()
     from anabranch.bench.evaluation import Evaluation, time_left
     from anabranch.bench.evaluation_plan import plan, seconds_of
@@ -150,6 +151,15 @@ def _check_places(args: argparse.Namespace) -> None:
 
         check_matplotlib()
         args.plots.mkdir(parents=True, exist_ok=True)
+
+
+def _check_libraries(settings: Settings) -> None:
+    """RIoTBench needs some that nothing else does; its runs would fail one by one."""
+    from anabranch.bench.evaluation_loads import APPS
+    from anabranch.workloads.riotbench.family import check_libraries
+
+    if "workloads" in settings.parts and set(APPS) & set(settings.workloads):
+        check_libraries(", or name other workloads with --workloads")
 
 
 def report(args: argparse.Namespace, evaluation: Evaluation) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from anabranch.errors import InvalidArgument
+from anabranch.errors import InvalidArgument, needs_extra
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.columnar.grouping import Places
 from anabranch.state.columnar.layout import Layout as ColumnarLayout
@@ -31,10 +31,7 @@ def check_backend(backend: object, memory_bytes: object, local_dir: object) -> N
     if local_dir is not None and (not isinstance(local_dir, str) or not local_dir):
         raise InvalidArgument(f"local_dir must be a folder, got {local_dir!r}.")
     if backend == "rocksdb" and find_spec("rocksdict") is None:
-        raise InvalidArgument(
-            'backend="rocksdb" needs the package rocksdict. '
-            "Install it with: pip install 'anabranch[rocksdb]'"
-        )
+        raise needs_extra('backend="rocksdb" needs the package rocksdict', "rocksdb")
 
 
 class MemoryBackend:

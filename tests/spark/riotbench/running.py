@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from anabranch import StateService
 from anabranch.workloads.contract import Workload
@@ -26,15 +28,25 @@ Event = Callable[[StateService], None]
 
 @dataclass
 class Lots:
-    """A pace: rows in lots, however long each takes; after two of them only if a file is there."""
+    """A pace: rows in lots, however long each takes.
+
+    After two of them only if a file is there, and the last one only if another file is.
+    """
 
     size: int
     rows: int
     gate: Path
+    last_gate: Path
+
+    @property
+    def limit(self) -> int:
+        """How far the stream may be read now."""
+        if self.last_gate.exists():
+            return self.rows
+        return self.rows - self.size if self.gate.exists() else HELD_AFTER * self.size
 
     def end_of_batch(self, start: int, now: float) -> int:
-        limit = self.rows if self.gate.exists() else HELD_AFTER * self.size
-        return max(start, min(start + self.size, limit))
+        return max(start, min(start + self.size, self.limit))
 
 
 class Meeting:
@@ -72,6 +84,12 @@ def rescale_and_kill(service: StateService) -> None:
     kill_worker(service)
 
 
+def rows_done(query: StreamingQuery) -> int:
+    """How far the stream has been read by batches that have ended."""
+    offsets = [json.loads(s.endOffset) for p in query.recentProgress for s in p.sources]
+    return max(int(o["row"]) for o in offsets if isinstance(o, dict) and "row" in o)
+
+
 def nothing(_: StateService) -> None:
     """A quiet run."""
 
@@ -87,11 +105,12 @@ def check(
 ) -> dict[str, Any]:
     """Run the first rows of a stream; the batches that came out.
 
-    After two batches the source waits for `also`; then the event happens while batches go on.
+    After two batches the source waits for `also`; then the event happens while batches go on. The
+    last one begins after it: something has to run on what it left behind.
     """
     collected = Collected(list(workload.outputs))
     meeting = Meeting(collected)
-    pace = Lots(rows // batches, rows, folder / "gate")
+    pace = Lots(rows // batches, rows, folder / "gate", folder / "last-gate")
     with StateService(spark, str(folder / "state"), workers=2, key_groups=16) as service:
         results = one_query(workload.build(service, event_stream(spark, workload.events, pace)))
         query = (
@@ -105,7 +124,10 @@ def check(
             also()
             pace.gate.touch()
             event(service)
+            assert rows_done(query) < rows, "nothing was left for after the event"
+            pace.last_gate.touch()
             query.processAllAvailable()
+            assert rows_done(query) == rows
         finally:
             query.stop()
         restarts = sum(w["restarts"] for w in service.status()["workers"].values())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from anabranch.cli import doctor
+from anabranch.cli.extras import EXTRAS, Extra
 from anabranch.cli.java import Java, JavaNotReady
 from anabranch.cli.main import main
 
@@ -34,7 +36,8 @@ def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is True
     wanted = ["python", "pyspark", "pyarrow", "pandas", "numpy", "java", "cores", "memory"]
-    assert list(report["findings"]) == wanted
+    extras = ["[rocksdb]", "[plot]", "[riotbench]", "[bench]"]
+    assert list(report["findings"]) == wanted + extras
 
 
 def test_what_is_wrong_is_said_with_its_cure(
@@ -43,7 +46,7 @@ def test_what_is_wrong_is_said_with_its_cure(
     monkeypatch.setattr(doctor, "check_java", no_java)
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
-    assert "NO  java     not ready" in text
+    assert "NO  java        not ready" in text
     assert "Install it:\n        so" in text
     assert "Something must be mended" in text
     assert main(["doctor", "--json"]) == 1
@@ -59,6 +62,37 @@ def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
     missing = doctor._library("surely_not_installed", ">=1")
     assert not missing.ok
     assert "cannot be imported" in missing.value
+
+
+def test_an_extra_that_is_not_installed_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(EXTRAS, "rocksdb", Extra(("no_such_package.part",), "large state"))
+    monkeypatch.setitem(EXTRAS, "plot", Extra(("json",), "pictures"))
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "--  [rocksdb]   not installed" in text
+    assert "pip install '.[rocksdb]' in a clone, for: large state" in text
+    assert "ok  [plot]      installed" in text
+
+
+def test_extras_are_those_of_the_project() -> None:
+    settings = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    section = settings.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    wanted = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE))
+    assert set(EXTRAS) == wanted - {"dev"}
+
+
+@pytest.mark.parametrize("words", [["throughput"], ["backends"], ["backends", "--parts", "rows"]])
+def test_a_benchmark_says_at_once_what_is_missing(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(EXTRAS, "bench", Extra(("no_such_package",), ""))
+    assert main(["bench", *words]) == 2
+    said = capsys.readouterr().err
+    assert "needs no_such_package" in said
+    assert "pip install '.[bench]'" in said
+    assert "--parts" in said
 
 
 @pytest.mark.parametrize(

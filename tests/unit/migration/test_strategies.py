@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from ast import literal_eval
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +170,18 @@ def test_pairs(moves: tuple[Move, ...]) -> None:
     assert sum(len(some) for some in pairs.values()) == len(moves)
     for (source, target), some in pairs.items():
         assert {(m.source, m.target) for m in some} == {(source, target)}
+
+
+def test_the_document_has_every_option_with_its_default() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reconfiguration.md"
+    row = r"^\| `([\w-]+)` \| `(\w+)` \| .* \| `?(\S+?)`? \|$"
+    found = {
+        (strategy, option): literal_eval(default)
+        for strategy, option, default in re.findall(row, page.read_text("utf-8"), re.MULTILINE)
+    }
+    assert found == {
+        (name, option): parameter.default
+        for name, strategy in STRATEGIES.items()
+        for option, parameter in inspect.signature(strategy).parameters.items()
+        if option != "moves"
+    }

@@ -25,7 +25,8 @@ def workload(*words: str) -> Workload:
 
 @pytest.mark.parametrize("app", APPS)
 def test_every_application(app: str, tmp_path: Path) -> None:
-    made = workload("--app", app, "--dataset", "grid", "--models", str(tmp_path))
+    models = ["--models", str(tmp_path)] if app in ("train", "pred") else []
+    made = workload("--app", app, "--dataset", "grid", *models)
     assert made.name == f"riotbench {app} grid"
     assert made.events.schema.names == ["id", "message"]
 
@@ -48,6 +49,27 @@ def test_all_of_them() -> None:
 def test_refused(words: list[str], problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
         workload("--app", "pred", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["--app", "stats", "--broker", "own"],
+            "--broker is for --app etl or train or pred; stats",
+        ),
+        (["--app", "stats", "--broker", "localhost:1883"], "stats does not have it"),
+        (["--app", "etl", "--charts", "charts"], "--charts is for --app stats"),
+        (["--app", "pred", "--table", "rows.sqlite"], "--table is for --app etl"),
+        (["--app", "etl", "--models", "models"], "--models is for --app train or pred"),
+        (["--app", "pred", "--range-seconds", "5"], "--range-seconds is for --app train"),
+        (["--app", "train", "--retrain-seconds", "5"], "--retrain-seconds is for --app pred"),
+    ],
+)
+def test_options_of_other_applications(words: list[str], problem: str) -> None:
+    """They were ignored without a word."""
+    with pytest.raises(InvalidArgument, match=problem):
+        workload(*words)
 
 
 def test_missing_libraries_are_named(monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from anabranch.errors import InvalidArgument
+from anabranch.errors import InvalidArgument, needs_extra
 from anabranch.workloads.contract import Family, Workload
 from anabranch.workloads.riotbench.datasets import DATASETS
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 APPS = ("etl", "stats", "train", "pred")
 OWN_BROKER = "own"
 RETRAIN_SECONDS = 5.0
+
+_ONLY_FOR = {
+    "broker": ("etl", "train", "pred"),
+    "table": ("etl",),
+    "charts": ("stats",),
+    "models": ("train", "pred"),
+    "range_seconds": ("train",),
+    "retrain_seconds": ("pred",),
+}
+"""Options that not every application has."""
 
 _LIBRARIES = ("datasketches", "paho", "rbloom", "sklearn")
 
@@ -43,7 +53,8 @@ class RiotbenchFamily(Family):
         options.add_argument(
             "--broker",
             metavar="HOST:PORT",
-            help=f"publish results by MQTT; '{OWN_BROKER}' starts a Mosquitto for this run",
+            help="etl, train, pred: publish results by MQTT; "
+            f"'{OWN_BROKER}' starts a Mosquitto for this run",
         )
         options.add_argument("--table", metavar="FILE", help="etl: a SQLite file for the rows")
         options.add_argument("--charts", metavar="FOLDER", help="stats: draw charts there")
@@ -57,7 +68,6 @@ class RiotbenchFamily(Family):
             "--retrain-seconds",
             type=float,
             metavar="S",
-            default=RETRAIN_SECONDS,
             help=f"pred: time between new models ({RETRAIN_SECONDS:g}; 0: whatever --models gets)",
         )
 
@@ -66,8 +76,10 @@ class RiotbenchFamily(Family):
         check_libraries()
         if options.range_seconds is not None and options.range_seconds <= 0:
             raise InvalidArgument("--range-seconds must be above 0.")
-        if options.retrain_seconds < 0:
+        retrain = RETRAIN_SECONDS if options.retrain_seconds is None else options.retrain_seconds
+        if retrain < 0:
             raise InvalidArgument("--retrain-seconds must be 0 or more.")
+        _check_application(options)
         from anabranch.workloads.riotbench.streams import find_messages
 
         stream = find_messages(options.dataset, options.sensors)
@@ -79,7 +91,7 @@ class RiotbenchFamily(Family):
             charts=options.charts,
             models=options.models,
             range_seconds=options.range_seconds,
-            retrain_seconds=options.retrain_seconds,
+            retrain_seconds=retrain,
         )
 
     def standard(self, rate: float) -> Sequence[Workload]:
@@ -120,14 +132,21 @@ def make(
     raise InvalidArgument(f"There is no application '{app}'. Known: {', '.join(APPS)}.")
 
 
-def check_libraries() -> None:
-    """Raise if what only this family needs is not installed."""
+def check_libraries(instead: str = "") -> None:
+    """Raise if what only this family needs is not installed; `instead` is another way out."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        raise InvalidArgument(
-            f"RIoTBench needs {', '.join(missing)}. Install them: pip install "
-            "'anabranch[riotbench]' (in a clone: pip install '.[riotbench]')."
-        )
+        raise needs_extra(f"RIoTBench needs {', '.join(missing)}", "riotbench", instead)
+
+
+def _check_application(options: argparse.Namespace) -> None:
+    """An option that the application does not have would be ignored without a word."""
+    for option, apps in _ONLY_FOR.items():
+        if getattr(options, option) is not None and options.app not in apps:
+            raise InvalidArgument(
+                f"--{option.replace('_', '-')} is for --app {' or '.join(apps)}; {options.app} "
+                "does not have it. Leave it out."
+            )
 
 
 def _broker(text: str) -> Address:
