@@ -125,7 +125,7 @@ class Killer:
         self._monkeypatch.setenv("ANABRANCH_CRASH_AT", f"{process}:{point}:1")
         self._caplog.clear()
         timing = STREAMS.get(point, {})
-        slow = {"bytes_per_second": SLOW_BYTES} if timing is OVERLAP else {}
+        slow: dict[str, Any] = {"bytes_per_second": SLOW_BYTES} if timing is OVERLAP else {}
         folder = self._folder / str(self._runs)
         with running(folder, direction, **timing) as (cluster, stream):
             stream.batches(3)

@@ -134,7 +134,7 @@ class Running:
         self.until(lambda: self.watermark_ms() >= at_ms)
 
 
-OPTIONS: dict[str, dict[str, int]] = {"meces": {"batch": 1}, "drrs": {"subscale": 1}}
+OPTIONS: dict[str, dict[str, Any]] = {"meces": {"batch": 1}, "drrs": {"subscale": 1}}
 """Of these, a few key groups move with each batch."""
 
 

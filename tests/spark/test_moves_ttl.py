@@ -46,7 +46,7 @@ class Forgetful(StatefulProcessor):
             self._recent.updateValue((value % 3,), (value,))
             self._parts.updateValue((value % 3,), (value,))
         now = timerValues.getCurrentProcessingTimeInMs()
-        yield Row(k=key[0], now=now, left=told(last and last[0], items, *maps))
+        yield Row(k=key[0], now=now, left=told(last[0] if last else None, items, *maps))
 
 
 def told(last: int | None, items: list[int], recent: Any, parts: Any) -> str:
