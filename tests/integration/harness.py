@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import BatchTimes
 from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.coordinator import Coordinator
+from anabranch.runtime.coordinator import Clock, Coordinator
 from anabranch.runtime.launcher import LocalLauncher
 from anabranch.spark.lane import LaneConfig, LaneRun, Task
 from tests.integration import counting
@@ -51,9 +52,15 @@ class Cluster:
     """A service on a folder or other location, with the counting operator."""
 
     def __init__(
-        self, folder: Path | str, workers: int = 2, definition: Any = None, **settings: Any
+        self,
+        folder: Path | str,
+        workers: int = 2,
+        definition: Any = None,
+        clock: Clock | None = None,
+        **settings: Any,
     ) -> None:
         self.store = StateStore(str(folder)).open()
+        self._definition_ids: dict[str, int] = {}
         self._attempts = itertools.count(1)
         config = functools.partial(
             WorkerConfig,
@@ -66,7 +73,7 @@ class Cluster:
         self.coordinator = Coordinator(
             self.store,
             LocalLauncher(),
-            FixedClock(),
+            clock or FixedClock(),
             KEYSPACE,
             workers,
             config,
@@ -76,7 +83,7 @@ class Cluster:
         self.register(definition or counting.Counting())
 
     def register(self, definition: Any, name: str = "counts") -> None:
-        self._definition_id = self.coordinator.register(name, definition, [])
+        self._definition_ids[name] = self.coordinator.register(name, definition, [])
 
     def run_lane(
         self,
@@ -87,12 +94,15 @@ class Cluster:
         query: str = QUERY,
         rows_from_lane: int | None = None,
         attempt: int | None = None,
+        operator: str = "counts",
+        open_seconds: float = 0,
     ) -> list[dict[str, Any]]:
+        """One task; its end mark comes some time after its rows."""
         config = LaneConfig(
             self.coordinator.address,
             self.coordinator.token,
-            "counts",
-            self._definition_id,
+            operator,
+            self._definition_ids[operator],
             KEYSPACE,
             lanes,
         )
@@ -101,20 +111,31 @@ class Cluster:
         mine = batch.filter(
             pa.array(groups % lanes == (lane if rows_from_lane is None else rows_from_lane))
         )
-        batches: Iterator[pa.RecordBatch] = iter([mine] if mine.num_rows else [])
-        return [row for out in LaneRun(config, task).run(batches) for row in out.to_pylist()]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            if mine.num_rows:
+                yield mine
+            time.sleep(open_seconds)
+
+        return [row for out in LaneRun(config, task).run(rows()) for row in out.to_pylist()]
 
     def run_batch(
-        self, epoch: int, keys: Iterable[int], lanes: int = 2, query: str = QUERY
+        self, epoch: int, keys: Iterable[int], lanes: int = 2, query: str = QUERY, **more: Any
     ) -> dict[int, int]:
         """All lanes at once; outputs by key."""
-        batch = rows_of(keys)
+        rows = self.run_lanes(epoch, lanes, rows_of(keys), query=query, **more)
+        return {row["k"]: row["n"] for row in rows}
+
+    def run_lanes(
+        self, epoch: int, lanes: int, batch: pa.RecordBatch, **more: Any
+    ) -> list[dict[str, Any]]:
+        """All lanes at once; the outputs of all."""
         with ThreadPoolExecutor(lanes) as pool:
             tasks = [
-                pool.submit(self.run_lane, epoch, lane, lanes, batch, query)
+                pool.submit(self.run_lane, epoch, lane, lanes, batch, **more)
                 for lane in range(lanes)
             ]
-            return {row["k"]: row["n"] for task in tasks for row in task.result()}
+            return [row for task in tasks for row in task.result()]
 
     def stop(self) -> None:
         self.coordinator.stop()

@@ -332,11 +332,11 @@ class Operator:
 class Oracle:
     """The same operator in memory, one batch after the other."""
 
-    def __init__(self, case: Case, reader: Backend) -> None:
+    def __init__(self, case: Case, reader: Backend, keyspace: KeySpace = KEYSPACE) -> None:
         self._case = case
-        self._engine = case.definition.open(KEYSPACE)
-        self._reader = case.definition.open(KEYSPACE, reader)
-        self._groups = tuple(range(KEYSPACE.groups))
+        self._engine = case.definition.open(keyspace)
+        self._reader = case.definition.open(keyspace, reader)
+        self._groups = tuple(range(keyspace.groups))
         self._states = {group: self._engine.create_group() for group in self._groups}
 
     def run(self, epoch: int) -> list[str]:

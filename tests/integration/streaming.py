@@ -6,11 +6,20 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
 from types import TracebackType
 
+import pyarrow as pa
+
+from anabranch.processor.contract import BatchTimes
 from anabranch.runtime.reconfigurable import Reconfigurable
 from anabranch.runtime.reconfigurer import Reconfigurer
-from tests.integration.harness import Cluster, Oracle
+from anabranch.state.backend import MEMORY
+from tests.integration import rig
+from tests.integration.harness import KEYSPACE, Cluster, Oracle
+from tests.integration.operators import CASES, Case, make_case
 
 
 class MovingCluster(Cluster, Reconfigurable):
@@ -34,12 +43,20 @@ def keys_of(epoch: int, count: int = 400, space: int = 300) -> list[int]:
 class Stream:
     """Batch after batch in a thread, as Spark would run them."""
 
-    def __init__(self, cluster: Cluster, lanes: int = 2, pause_seconds: float = 0.02) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lanes: int = 2,
+        pause_seconds: float = 0.02,
+        open_seconds: float = 0,
+    ) -> None:
+        """`pause_seconds` are between batches; `open_seconds` is how long lanes dawdle in one."""
         self.cluster = cluster
         self.oracle = Oracle()
         self.epoch = 0
         self._lanes = lanes
         self._pause = pause_seconds
+        self._open = open_seconds
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="test-stream", daemon=True)
@@ -77,17 +94,70 @@ class Stream:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                keys = keys_of(self.epoch)
-                found = self.cluster.run_batch(self.epoch, keys, self._lanes)
-                expected = self.oracle.run_batch(keys)
-                assert found == expected, f"batch {self.epoch}: {_difference(found, expected)}"
+                self._run_batch(self.epoch)
                 self.epoch += 1
                 self._stopping.wait(self._pause)
         except BaseException as error:
             self._error = error
+
+    def _run_batch(self, epoch: int) -> None:
+        keys = keys_of(epoch)
+        found = self.cluster.run_batch(epoch, keys, self._lanes, open_seconds=self._open)
+        expected = self.oracle.run_batch(keys)
+        assert found == expected, f"batch {epoch}: {_difference(found, expected)}"
 
 
 def _difference(found: dict[int, int], expected: dict[int, int]) -> str:
     keys = sorted(found.keys() | expected.keys())
     wrong = [(k, found.get(k), expected.get(k)) for k in keys if found.get(k) != expected.get(k)]
     return f"{len(wrong)} of {len(keys)} keys differ (key, found, expected): {wrong[:5]}"
+
+
+class CaseCluster(MovingCluster):
+    """All operators of `operators.py`: timers, TTL, windows, list and map state."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.cases = [make_case(name) for name in CASES]
+        super().__init__(folder, workers, clock=CaseClock(self.cases))
+        for case in self.cases:
+            self.register(case.definition, case.name)
+
+
+class CaseClock:
+    """Each operator's own."""
+
+    def __init__(self, cases: list[Case]) -> None:
+        self._cases = {case.name: case for case in cases}
+
+    def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
+        return self._cases[operator].times(epoch)
+
+    def wants_batch(self, operator: str, query_id: str) -> bool:
+        return False
+
+
+class CaseStream(Stream):
+    """Every operator's batch at once; lanes of one are still open when the other commits."""
+
+    def __init__(
+        self, cluster: CaseCluster, pause_seconds: float = 0.02, open_seconds: float = 0
+    ) -> None:
+        super().__init__(cluster, 2, pause_seconds, open_seconds)
+        self._cases = [(case, rig.Oracle(case, MEMORY, KEYSPACE)) for case in cluster.cases]
+
+    def _run_batch(self, epoch: int) -> None:
+        with ThreadPoolExecutor(len(self._cases)) as pool:
+            list(pool.map(self._run_case, range(len(self._cases)), repeat(epoch)))
+
+    def _run_case(self, number: int, epoch: int) -> None:
+        case, oracle = self._cases[number]
+        table = case.rows(epoch)
+        batch = pa.RecordBatch.from_arrays(
+            [column.combine_chunks() for column in table.columns], schema=table.schema
+        )
+        dawdling = (1 + number) * self._open
+        rows = self.cluster.run_lanes(
+            epoch, self._lanes, batch, operator=case.name, open_seconds=dawdling
+        )
+        found, expected = sorted(repr(row) for row in rows), oracle.run(epoch)
+        assert found == expected, f"batch {epoch} of {case.name}"

@@ -1,4 +1,4 @@
-"""Real processes are rescaled, drained and rebalanced while batches run; kill -9 on the way."""
+"""Real processes are rescaled, drained and rebalanced while batches run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
-from anabranch.runtime.crashes import MOVE_POINTS
 from tests.integration.streaming import MovingCluster, Stream
 
 WAIT = 60
@@ -115,56 +114,3 @@ def test_bad_requests_are_refused_at_once(tmp_path: Path) -> None:
             with pytest.raises(InvalidArgument):
                 wrong()
         assert cluster.coordinator.moves.plan().workers == ("w1", "w2")
-
-
-def killed_on_the_way(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, victim: str, point: str
-) -> bool:
-    """Rescale out and in with one kill -9; whether the point was reached."""
-    monkeypatch.setenv("ANABRANCH_CRASH_AT", f"{victim}:{point}:1")
-    with MovingCluster(folder) as cluster, Stream(cluster) as stream:
-        stream.batches(3)
-        move = cluster.rescale(3, strategy=strategy)
-        assert move.wait(WAIT)
-        assert move.report().outcome == "done"
-        stream.batches(3)
-        status = cluster.coordinator.status()["workers"]
-        was_killed = bool(status[victim]["restarts"])
-        assert cluster.rescale(2, strategy=strategy).wait(WAIT)
-        stream.batches(3)
-    return was_killed
-
-
-QUICK = [
-    ("live", "w1", "copy-slice"),
-    ("live", "w3", "granted"),
-    ("live", "w1", "released"),
-    ("lazy", "w1", "fetch-served"),
-    ("meces", "w3", "imported"),
-    ("drrs", "w3", "imported"),
-    ("pause", "w1", "released"),
-    ("megaphone", "w3", "granted"),
-    ("order-unaware", "w1", "fetch-served"),
-    ("replicate", "w3", "caught-up"),
-    ("rhino", "w3", "copied"),
-]
-
-
-@pytest.mark.parametrize(("strategy", "victim", "point"), QUICK)
-def test_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, victim: str, point: str
-) -> None:
-    assert killed_on_the_way(tmp_path, monkeypatch, strategy, victim, point)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_killed_at_every_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
-) -> None:
-    reached = 0
-    for victim in ("w1", "w3"):
-        for point in MOVE_POINTS:
-            folder = tmp_path / f"{victim}-{point}"
-            reached += killed_on_the_way(folder, monkeypatch, strategy, victim, point)
-    assert reached >= (1 if strategy == "stop-restart" else 4)

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the code says: events, effects, transitions, invariants."""
+"""docs/protocol.md says what the code says: events, effects, transitions, invariants, moves."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from typing import get_args
 
 import pytest
 
+from anabranch.model.ids import KeyGroup
 from anabranch.protocol import coordinator, epochs, invariants, worker
+from anabranch.protocol.ground import MovePhase
+from anabranch.protocol.orders import OrderKind
+from anabranch.protocol.reconfiguration import Reconfiguration
+from anabranch.simulation.scenario import run_seed
 
-TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "protocol.md").read_text(encoding="utf-8")
+SEEDS = 300
 
 
-def table(heading: str) -> list[list[str]]:
-    """Cells of the first table after a heading, without its head."""
-    section = TEXT[TEXT.index(f"{heading}\n") :]
+def table(heading: str, text: str = TEXT) -> list[list[str]]:
+    """Cells of the first table after a line that begins so, without its head."""
+    section = text[text.index(f"\n{heading}") + 1 :]
     lines = section[section.index("\n|") :].strip().splitlines()
     rows = []
     for line in lines[2:]:
         if not line.startswith("|"):
             break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        rows.append([cell.strip() for cell in line[1:-1].split("|")])
     return rows
 
 
@@ -73,3 +80,88 @@ def test_invariants() -> None:
     coded = set(re.findall(r'_require\([^"]*"(\w+)"', source))
     coded |= set(re.findall(r'InvariantBroken\(f"(\w+): \{\w+\} ', source))
     assert sorted(documented) == sorted(coded)
+
+
+def edges(first: str) -> set[tuple[str, str]]:
+    """The ways of the diagram that begins with a line."""
+    diagram = TEXT[TEXT.index(first) :]
+    return set(re.findall(r"(\S+) --> ([^\s:]+)", diagram[: diagram.index("```")]))
+
+
+class Watcher:
+    """Notes what becomes of key groups in simulated moves, and after which order."""
+
+    def __init__(self) -> None:
+        self.edges: set[tuple[str, str]] = set()
+        self.after: dict[str, set[str]] = {}
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = coordinator.CoordinatorMachine.handle
+
+        def watched(
+            machine: coordinator.CoordinatorMachine, event: coordinator.Event
+        ) -> list[coordinator.Effect]:
+            before = machine.moves.current
+            phases = {} if before is None else dict(before.phases)
+            order = self._order(before, event)
+            effects = handle(machine, event)
+            current = machine.moves.current
+            if before is not None:
+                self._compare(phases, before, order)
+            if current is not None and current is not before:
+                self._compare({}, current, None)
+            return effects
+
+        monkeypatch.setattr(coordinator.CoordinatorMachine, "handle", watched)
+
+    def _order(self, running: Reconfiguration | None, event: coordinator.Event) -> str | None:
+        if running is None or not isinstance(event, coordinator.OrderDone):
+            return None
+        found = running.orders.get(event.order)
+        return None if found is None else found[1].order.kind.value
+
+    def _compare(
+        self, before: dict[KeyGroup, MovePhase], running: Reconfiguration, order: str | None
+    ) -> None:
+        for group, phase in running.phases.items():
+            former = before.get(group)
+            if former is None:
+                self.edges.add(("[*]", MovePhase.PLANNED.name))
+                former = MovePhase.PLANNED
+            if former is not phase:
+                self.edges.add((former.name, phase.name))
+                if order is not None:
+                    self.after.setdefault(order, set()).add(phase.name)
+            if running.is_ended:
+                self.edges.add((phase.name, "[*]"))
+
+
+@pytest.fixture(scope="module")
+def watcher() -> Watcher:
+    """Simulated moves of all strategies, with faults."""
+    seen = Watcher()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        seen.watch(monkeypatch)
+        for seed in range(SEEDS):
+            run_seed(seed)
+    return seen
+
+
+def test_diagram_of_a_key_group_on_its_way_has_exactly_the_ways_that_are_taken(
+    watcher: Watcher,
+) -> None:
+    drawn = edges("[*] --> PLANNED")
+    assert drawn == watcher.edges
+    assert {name for edge in drawn for name in edge} == {"[*]", *(p.name for p in MovePhase)}
+
+
+def test_orders(watcher: Watcher) -> None:
+    rows = table("The orders of a move")
+    assert sorted(row[0] for row in rows) == sorted(kind.value for kind in OrderKind)
+    assert {row[0]: {row[3]} for row in rows if row[3]} == watcher.after
+
+
+def test_orders_of_the_other_page() -> None:
+    text = (DOCS / "reconfiguration.md").read_text(encoding="utf-8")
+    documented = [row[0] for row in table("## What workers can do for a move", text)]
+    assert sorted(documented) == sorted(kind.value for kind in OrderKind)

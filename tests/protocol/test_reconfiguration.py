@@ -27,6 +27,7 @@ from anabranch.protocol.coordinator import (
     WorkerDown,
     WorkerUp,
 )
+from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.invariants import check_coordinator, check_grant
 from anabranch.protocol.orders import OrderKind
 
@@ -257,6 +258,24 @@ def test_a_flip_under_way_is_finished_and_its_import_inherited() -> None:
     assert fleet.log.count("import w2") == 1
     assert fleet.machine.routing.owners == (W2, W2, W3, W2)
     assert fleet.is_over
+
+
+def test_there_and_back_and_there_again_while_state_is_on_its_way() -> None:
+    """An import of the first way is not one of the third, whose owners have not changed yet."""
+    fleet = Fleet()
+    fleet.held = {"import w3", "import w1"}
+    fleet.request("order-unaware")
+    fleet.request("order-unaware", BEFORE)
+    fleet.held.add("grant w3")
+    fleet.request("order-unaware")
+    first_way = [s for s in fleet.waiting if (s.order.kind, s.worker) == (OrderKind.IMPORT, W3)][-1]
+    fleet(OrderDone(first_way.number))
+    current = fleet.machine.moves.current
+    assert current is not None
+    assert current.phases == {2: MovePhase.PLANNED}
+    fleet.answer()
+    assert fleet.machine.routing.owners == AFTER
+    assert fleet.ended[-1] == (3, "")
 
 
 # --- failures ----------------------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
+WAIT = 120
 ROWS = 16
 """Rows of a batch."""
 KEYS = 97
@@ -28,6 +31,29 @@ RECENT = "k long, seen long, kinds string"
 def first(state: Any) -> int:
     """The only field of a state value; 0 if there is none."""
     return int(state[0]) if state is not None else 0
+
+
+class Sink:
+    """Rows by batch."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[tuple[Any, ...]]] = {}
+        self._changed = threading.Condition()
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        rows = [tuple(row) for row in batch.collect()]
+        with self._changed:
+            assert self.rows.setdefault(batch_id, rows) == rows, "a batch has changed its result"
+            self._changed.notify_all()
+
+    def wait_for(self, query: StreamingQuery, batches: int) -> None:
+        limit = time.monotonic() + WAIT
+        with self._changed:
+            while len(self.rows) < batches:
+                failure = query.exception()
+                assert failure is None, failure
+                assert time.monotonic() < limit, f"no progress after {len(self.rows)} batches"
+                self._changed.wait(0.5)
 
 
 class Tracker(StatefulProcessor):
@@ -70,7 +96,7 @@ class Tracker(StatefulProcessor):
 
 
 class Recent(StatefulProcessor):
-    """Counts what it has seen, in state that expires (after an hour: never in a test)."""
+    """Counts what it has seen, in state that expires (in `test_moves_ttl.py`; here never)."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._seen = handle.getValueState("seen", "n long", ttlDurationMs=3_600_000)

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from anabranch import StateService
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.state import backend
-from tests.spark.test_moves import WAIT, Running
+from tests.spark.moving import WAIT
+from tests.spark.test_moves import Running
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from anabranch import StateService, agg
 from anabranch.errors import AnabranchError, InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
+from tests.spark.moving import WAIT, Sink
 from tests.spark.tallies import (
     KEYS,
     TALLY,
@@ -28,7 +29,6 @@ from tests.spark.tallies import (
     window_of,
     windowed_of,
 )
-from tests.spark.test_moves import WAIT, Sink
 
 
 class Running:

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
 from anabranch import StateService, agg
 from anabranch.migration.strategies import STRATEGIES
-from tests.spark.moving import RECENT, TRACKED, WINDOW_MS, Oracle, Recent, Tracker, source
-
-WAIT = 120
-
-
-class Sink:
-    """Rows by batch."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, list[tuple[Any, ...]]] = {}
-        self._changed = threading.Condition()
-
-    def write(self, batch: DataFrame, batch_id: int) -> None:
-        rows = [tuple(row) for row in batch.collect()]
-        with self._changed:
-            assert self.rows.setdefault(batch_id, rows) == rows, "a batch has changed its result"
-            self._changed.notify_all()
-
-    def wait_for(self, query: StreamingQuery, batches: int) -> None:
-        limit = time.monotonic() + WAIT
-        with self._changed:
-            while len(self.rows) < batches:
-                failure = query.exception()
-                assert failure is None, failure
-                assert time.monotonic() < limit, f"no progress after {len(self.rows)} batches"
-                self._changed.wait(0.5)
+from tests.spark.moving import (
+    RECENT,
+    TRACKED,
+    WAIT,
+    WINDOW_MS,
+    Oracle,
+    Recent,
+    Sink,
+    Tracker,
+    source,
+)
 
 
 class Running:

@@ -16,8 +16,8 @@ from anabranch import ColumnarProcessor, StateService, agg
 from anabranch.cli.main import main
 from anabranch.errors import StateMismatch
 from anabranch.processor.columnar.api import KeyedBatch, Update
+from tests.spark.moving import WAIT, Sink
 from tests.spark.tallies import KEYS, ROWS, TALLY, Tally, source, tally_of, values_of
-from tests.spark.test_moves import WAIT, Sink
 
 
 class Query:

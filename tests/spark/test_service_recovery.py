@@ -109,7 +109,7 @@ def test_driver_killed_after_a_manifest_and_during_a_move(tmp_path: Path) -> Non
     # Other parallelism after the restart; killed between two steps of a move.
     assert drive(tmp_path, 3, 4, "coordinator:order-release:2", "live") is None
     # Workers die too: before and after their changelog, as the new owner of state on its way.
-    result = drive(tmp_path, 2, 3, "w3:granted:1,w1:changelog-written:2,w2:applied:4", "lazy")
+    result = drive(tmp_path, 2, 3, "w3:after-grant:1,w1:changelog-written:2,w2:applied:4", "lazy")
     check(tmp_path, batches, result)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from anabranch.bench import connections
 from anabranch.bench.connections import between
 from anabranch.bench.flight_copy import copy_rates, payload_batches
 from anabranch.bench.latency import Batch, Timeline, Window, median
@@ -198,6 +202,26 @@ class TestPeers:
         assert between(self.TABLE, {"11": 1, "12": 1}) == 0
         assert between(self.TABLE, {"11": 1, "22": 1}) == 0
 
+    @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux tells, others do not")
+    def test_a_connection_that_comes_and_goes_is_remembered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "SAMPLE_SECONDS", 0.0)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            code = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); input()"
+            with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as other:
+                samples = connections.PeerSamples([os.getpid(), other.pid])
+                accepted, _ = server.accept()
+                samples.look()
+                assert (samples.most, samples.count) == (1, 1)
+                accepted.close()
+                samples.look()
+                assert (samples.most, samples.count) == (1, 2)
+                other.communicate(b"\n")
+        samples.look()
+        assert samples.count == 2, "a process that is gone tells nothing"
+
 
 def by_name(verdicts: list[Verdict], words: str) -> Verdict:
     (found,) = [v for v in verdicts if words in v.name]
@@ -279,8 +303,10 @@ class TestVerdicts:
     def test_background_traffic(self) -> None:
         runs = [make_run("live", back_to_back(0.5, 9), peers=0)]
         runs.append(make_run("rhino", back_to_back(0.5, 9), peers=2))
+        runs[0].peer_samples = 7
         verdict = by_name(judge_steady(None, runs), "background")
         assert verdict.passed is True
+        assert "in 1 runs, 7 looks" in verdict.figures
         assert "rhino: 2" in verdict.figures
         runs.append(make_run("lazy", back_to_back(0.5, 9), peers=1))
         assert by_name(judge_steady(None, runs), "background").passed is False

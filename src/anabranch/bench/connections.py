@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 ESTABLISHED = "01"
+SAMPLE_SECONDS = 0.5
+
+
+class PeerSamples:
+    """Looks every half second while a run lasts: one look would miss what comes and goes."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self.most: int | None = None
+        """Connections at the worst moment; None where the system does not tell."""
+        self.count = 0
+        self._pids = tuple(pids)
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Call it often."""
+        if time.monotonic() < self._next:
+            return
+        found = peer_connections(self._pids)
+        if found is not None and all(Path(f"/proc/{pid}").exists() for pid in self._pids):
+            self.most = max(found, self.most or 0)
+            self.count += 1
+        self._next = time.monotonic() + SAMPLE_SECONDS
 
 
 def connections(table: Iterable[str]) -> list[tuple[str, str, str]]:

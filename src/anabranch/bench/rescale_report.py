@@ -164,6 +164,7 @@ def _run_json(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "latency": {name: f.to_json() if f else None for name, f in shown.items()},
         "report": run.report,
         "peer_connections": run.peers,
+        "peer_samples": run.peer_samples,
         "batches_columns": ["done", "slowest", "fastest", "rows"],
         "batches": [
             [round(p.done, 3), round(p.slowest, 3), round(p.fastest, 3), p.rows]

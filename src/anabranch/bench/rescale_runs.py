@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch import agg
-from anabranch.bench.connections import peer_connections
+from anabranch.bench.connections import PeerSamples
 from anabranch.bench.latency import Batch, Latency, Timeline, Window, median
 from anabranch.bench.load import Folders, LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
@@ -108,7 +108,9 @@ class Run:
     move: Window | None = None
     report: dict[str, Any] = field(default_factory=dict)
     peers: int | None = None
-    """Connections between workers before the move."""
+    """Most connections between workers at a time before the move."""
+    peer_samples: int = 0
+    """How often they were counted."""
     written_a_second: float = 0.0
     """Bytes that workers wrote before the move."""
     error: str = ""
@@ -244,9 +246,9 @@ class ServiceRuns:
         load, wrote = query.open(run.rate), written_bytes(service)
         try:
             begin = self.timing.settle + self.timing.steady
-            watch_until(query, load, begin, self.say, "steady load")
-            workers = service.status()["workers"].values()
-            run.peers = peer_connections(w["pid"] for w in workers if w["pid"])
+            peers = PeerSamples(pids(service))
+            watch_until(query, load, begin, self.say, "steady load", peers.look)
+            run.peers, run.peer_samples = peers.most, peers.count
             wrote = written_bytes(service) - wrote
             run.written_a_second = wrote / max(1e-9, time.time() - load.started)
             if run.case.strategy is not None:
@@ -334,6 +336,11 @@ class ServiceRuns:
         return make
 
 
+def pids(service: StateService) -> list[int]:
+    """The worker processes of now."""
+    return [w["pid"] for w in service.status()["workers"].values() if w["pid"]]
+
+
 def written_bytes(service: StateService) -> int:
     """What the workers have written so far; 0 where the system does not tell."""
     total = 0
@@ -357,8 +364,16 @@ def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:
     query.burst(WARM_UP_BATCHES * rows, rows, lambda done: say(f"warming up, {done:.0%}"))
 
 
-def watch_until(query: LoadedQuery, load: OpenLoop, end: float, say: Say, what: str) -> None:
+def watch_until(
+    query: LoadedQuery,
+    load: OpenLoop,
+    end: float,
+    say: Say,
+    what: str,
+    look: Callable[[], None] = lambda: None,
+) -> None:
     """Let the load run until that many seconds after its beginning."""
     while (left := load.started + end - time.time()) > 0:
         say(f"{what}, {left:.0f} s left")
         query.watch(min(left, 0.5))
+        look()

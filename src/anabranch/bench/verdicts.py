@@ -244,7 +244,9 @@ def judge_steady(cost: SteadyCost | None, runs: Sequence[Run]) -> list[Verdict]:
     seen = {id(r.timeline): r for r in runs if r.peers is not None}.values()
     quiet = [r.peers or 0 for r in seen if r.case.strategy != "rhino"]
     rhino = [r.peers or 0 for r in seen if r.case.strategy == "rhino"]
-    figures = f"{max(quiet, default=0)} connections between workers in {len(quiet)} runs"
+    looks = sum(r.peer_samples for r in seen if r.case.strategy != "rhino")
+    most = max(quiet, default=0)
+    figures = f"{most} connections between workers in {len(quiet)} runs, {looks} looks"
     if rhino:
         figures += f" (rhino: {max(rhino)})"
     verdicts.append(

@@ -77,6 +77,14 @@ class MovePhase(Enum):
     SETTLED = "settled"
 
 
+STEPS_ON = {
+    OrderKind.COPY: (MovePhase.PLANNED, MovePhase.COPIED),
+    OrderKind.IMPORT: (MovePhase.FLIPPED, MovePhase.SETTLED),
+}
+"""Orders that take a key group on. The import of an inherited move can look like that of one which
+has not flipped yet: there, back and there again."""
+
+
 @dataclass(slots=True, eq=False)
 class Task:
     """A strategy, or a part of one, that runs beside others."""

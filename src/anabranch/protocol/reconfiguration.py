@@ -23,7 +23,7 @@ from anabranch.protocol.coordinator_messages import (
     ReconfigurationRequested,
     SendOrder,
 )
-from anabranch.protocol.ground import ATOMIC, SIMPLE, Ground, MovePhase, Task, settle
+from anabranch.protocol.ground import ATOMIC, SIMPLE, STEPS_ON, Ground, MovePhase, Task, settle
 from anabranch.protocol.orders import OrderKind, WorkerOrder
 
 
@@ -387,11 +387,11 @@ class Reconfiguration:
 
     def _note(self, task: Task, sent: SendOrder) -> None:
         order = sent.order
-        phase = {OrderKind.COPY: MovePhase.COPIED, OrderKind.IMPORT: MovePhase.SETTLED}
-        if order.kind in phase and order.peer is not None:
+        if order.kind in STEPS_ON and order.peer is not None:
+            before, after = STEPS_ON[order.kind]
             moved = {Move(group, order.peer, sent.worker) for group in order.groups}
-            own = [m.group for m in self.moves if m in moved]
-            self.phases.update(dict.fromkeys(own, phase[order.kind]))
+            own = [m.group for m in self.moves if m in moved and self.phases[m.group] is before]
+            self.phases.update(dict.fromkeys(own, after))
             if order.kind is OrderKind.IMPORT:
                 self.settled.update(moved.intersection(self.inherited))
         if order.kind is OrderKind.GRANT:

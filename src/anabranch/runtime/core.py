@@ -137,6 +137,6 @@ class WorkerCore:
         return next(self._snapshot_ids)
 
     def pass_point(self, point: str) -> None:
-        """Die here if a test wants it; a replacement is to survive."""
-        if self.config.incarnation.endswith("-0"):
-            crash_point(self.config.worker, point)
+        """Die here if a test wants it."""
+        number = self.config.incarnation.rpartition("-")[2]
+        crash_point(self.config.worker + (f".{number}" if number != "0" else ""), point)

@@ -1,7 +1,8 @@
 """Points at which a process can be told to die, so that tests hit the awkward moments exactly.
 
 `ANABRANCH_CRASH_AT="w1:applied:3,coordinator:after-manifest:1"` kills worker w1 with SIGKILL the
-third time it gets there, and the driver the first time.
+third time it gets there, and the driver the first time. A plan is for a worker's first process, so
+that its replacement survives; `w1.2` is the second replacement.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+
+from anabranch.protocol.orders import OrderKind
 
 WORKER_POINTS = (
     "opened",
@@ -18,12 +21,15 @@ WORKER_POINTS = (
     "changelog-written",
     "answered",
 )
+ORDER_POINTS = tuple(f"{when}-{kind.value}" for kind in OrderKind for when in ("before", "after"))
+"""After: it is done, but the coordinator does not learn of it."""
 MOVE_POINTS = (
+    *ORDER_POINTS,
+    "connected",
     "copy-slice",
-    "copied",
-    "caught-up",
-    "granted",
-    "released",
+    "deltas-served",
+    "lag-served",
+    "fetch-asked",
     "fetch-served",
     "fetched",
     "imported",

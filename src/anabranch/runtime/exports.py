@@ -115,6 +115,7 @@ class Exports:
             self._logs.trim(log, since)
             yield from _deltas(group, _joined(slot, deltas))
             yield _done(group, as_of, wear, number), {}
+        self._core.pass_point("deltas-served")
 
     @contextmanager
     def _still(self, slot: OperatorSlot, group: int) -> Iterator[tuple[GroupState, int]]:
@@ -149,6 +150,7 @@ class Exports:
         with core.changed:
             refused = {group for group in groups if core.is_owner(group)}
         core.wait_idle(slot.name, (g for g in groups if g not in refused), IDLE_SECONDS_MAX)
+        core.pass_point("fetch-asked")
         for request in message["groups"]:
             if request["group"] in refused:
                 yield {"group": request["group"], "kind": "gone"}, {}
@@ -259,6 +261,7 @@ class Exports:
                     if held is not None:
                         epoch = number_of(held.as_of)
                         found[operator][str(group)] = epoch
+        core.pass_point("lag-served")
         return {"as_of": found}
 
     def heat(self, message: Message) -> Message:

@@ -91,14 +91,20 @@ class Orders:
         self._peers.remember(message.get("peer"), message.get("address"))
         if name in PACED and "rate" in message:  # None: as fast as possible
             self._pace.set(message["rate"])
-        return self._orders[name](message)
+        if "peer" not in message:  # no part of a move: the pace, or what it owns at its start
+            return self._orders[name](message)
+        self._core.pass_point(f"before-{name}")
+        reply = self._orders[name](message)
+        self._core.pass_point(f"after-{name}")
+        return reply
 
     def _set_pace(self, message: Message) -> Message:
         self._pace.set(message["rate"])
         return _reply()
 
     def _connect(self, message: Message) -> Message:
-        self._peers.get(message["peer"]).call("ping", {}, CALL_SECONDS_MAX)
+        hello = {"peer": self._core.config.worker}
+        self._peers.get(message["peer"]).call("ping", hello, CALL_SECONDS_MAX)
         return _reply(Counter(connected=1))
 
     # -- replicas --
@@ -114,7 +120,6 @@ class Orders:
                 self._copy_groups(slot, message["peer"], groups, copying, counted)
         finally:
             self._end(copying)
-        self._core.pass_point("copied")
         self._core.count(counted)
         return _reply(counted)
 
@@ -188,7 +193,6 @@ class Orders:
                 self._copy_groups(slot, message["peer"], wanted, copying, counted)
         finally:
             self._end(copying)
-        self._core.pass_point("caught-up")
         self._core.count(counted)
         return _reply(counted)
 
@@ -291,7 +295,6 @@ class Orders:
         with self._core.changed:
             self._core.dispatch(event)
             self._arriving.granted(groups, message["version"], peer)
-        self._core.pass_point("granted")
         return _reply(Counter(groups=len(groups)))
 
     def _release(self, message: Message) -> Message:
@@ -301,7 +304,6 @@ class Orders:
         self._arriving.released(groups)
         for operator in list(self._core.slots):
             self._core.wait_idle(operator, groups, RELEASE_SECONDS_MAX)
-        self._core.pass_point("released")
         return _reply(Counter(groups=len(groups)))
 
     def _import(self, message: Message) -> Message:

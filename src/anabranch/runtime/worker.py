@@ -91,6 +91,8 @@ class Worker:
             return self._orders.perform(name, message)
         match name:
             case "ping":
+                if "peer" in message:  # another worker's, not the coordinator's
+                    self._core.pass_point("connected")
                 return {}
             case "committed":
                 operator, epoch = message["operator"], message["epoch"]
