@@ -95,7 +95,7 @@ def doubts(results: Sequence[ModeResult]) -> list[str]:
             "(--state-gb)."
         )
     found += [
-        f"{result.mode}: {result.rows_deferred:,} rows waited in checkpoints, although it is aligned"
+        f"{result.mode}: {result.rows_deferred:,} rows waited in checkpoints, but it is aligned"
         for result in results
         if result.mode != UNALIGNED and result.rows_deferred
     ]
