@@ -25,6 +25,7 @@ from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
+from anabranch.runtime.heat import kept_heat
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.lookups import Lookups
 from anabranch.runtime.maintenance import Maintenance
@@ -95,7 +96,11 @@ class Coordinator:
             ),
         )
         self._maintenance = Maintenance(
-            store, self.store_lock, self._pool, lambda: self.moves.is_moving
+            store,
+            self.store_lock,
+            self._pool,
+            lambda: self.moves.is_moving,
+            keyspace.groups * keyspace.bins,
         )
         self.moves = Reconfigurer(
             self._machine,
@@ -342,8 +347,10 @@ class Coordinator:
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:
+        operator = self._operators[effect.operator]
         changelogs, full = written_files(effect.operator, effect.transactions)
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
+        heat = self._maintenance.heat(effect.operator)
         return next_manifest(
             previous,
             effect.epoch,
@@ -352,8 +359,8 @@ class Coordinator:
             operator=effect.operator,
             query_id=self._machine.operators[effect.operator].query_id,
             keyspace=self.keyspace,
-            description=self._operators[effect.operator].definition.description,
-            extra=self._operators[effect.operator].notes(effect.epoch, self._checkpoint),
+            description=operator.definition.description,
+            extra={**kept_heat(previous, heat), **operator.notes(effect.epoch, self._checkpoint)},
             committed_at=int(time.time() * 1000),
         )
 

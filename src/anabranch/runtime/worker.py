@@ -96,7 +96,8 @@ class Worker:
                 operator, epoch = message["operator"], message["epoch"]
                 self._eviction.after_commit(operator, epoch)
                 is_moving = message.get("moving", False)
-                return {"snapshots": self._snapshots.after_commit(operator, epoch, is_moving)}
+                snapshots = self._snapshots.after_commit(operator, epoch, is_moving)
+                return {"snapshots": snapshots, "heat": self._core.heat(operator)}
             case "status":
                 return self._status()
             case "groups":
