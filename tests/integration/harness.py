@@ -50,6 +50,8 @@ AnyCluster = TypeVar("AnyCluster", bound="Cluster")
 class Cluster:
     """A service on a folder or other location, with the counting operator."""
 
+    clock: Any = FixedClock()
+
     def __init__(
         self, folder: Path | str, workers: int = 2, definition: Any = None, **settings: Any
     ) -> None:
@@ -66,7 +68,7 @@ class Cluster:
         self.coordinator = Coordinator(
             self.store,
             LocalLauncher(),
-            FixedClock(),
+            self.clock,
             KEYSPACE,
             workers,
             config,

@@ -141,9 +141,7 @@ class Life:
             yield self._native, None
             return
         location = str(self._folder / "state")
-        with StateService(
-            self._spark, location, workers=plan.workers, state=plan.side
-        ) as service:
+        with StateService(self._spark, location, workers=plan.workers, state=plan.side) as service:
             size = plan.payload_bytes
             yield lambda schedule: counts(service, self._load(schedule), size), service
 

@@ -22,7 +22,7 @@ def register(kinds: Subparsers) -> None:
         help="the first commit after a crash of everything, by the size of the state",
         description=(
             "Key-count with a payload. With state of each size the driver, its JVM and all workers "
-            "are killed (SIGKILL) in the middle of a batch, then a new driver starts: the time from "
+            "are killed (SIGKILL) in the middle of a batch, then a new one starts: the time from "
             "its Spark session being ready to the first committed batch, with what is needed read "
             "first (hybrid), with all state read first (local), and with Spark's own operator."
         ),

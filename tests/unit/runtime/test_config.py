@@ -24,9 +24,8 @@ def test_a_state_is_obeyed_or_refused(state: str | None, backend: str, checkpoin
     """Whatever is accepted is what a worker then does."""
     try:
         settled = settled_state(state, backend, checkpoint, None)
-    except InvalidArgument as error:
+    except InvalidArgument:
         assert state in ("hybrid", "remote")
-        assert f'state="{state}" cannot be obeyed' in str(error)
         assert not config(state=state, backend=backend, checkpoint=checkpoint).reads_keys
         return
     made = config(state=settled, backend=backend, checkpoint=checkpoint)
@@ -40,8 +39,7 @@ def test_a_state_is_obeyed_or_refused(state: str | None, backend: str, checkpoin
 def test_a_limit_is_obeyed_or_refused(state: str | None, backend: str, checkpoint: str) -> None:
     try:
         settled = settled_state(state, backend, checkpoint, LIMIT)
-    except InvalidArgument as error:
-        assert "cannot be obeyed" in str(error)
+    except InvalidArgument:
         return
     assert backend == "rocksdb" or settled == "hybrid"
 
