@@ -146,6 +146,7 @@ class Coordinator:
         with self.store_lock:
             record = self._store.operator(name)
             epochs = self._store.epochs(name)
+            self._operators[name].exists(self._store.last(name))
         self._dispatch(registered(record, epochs, name in self._start_empty))
 
     def has_begun(self, name: str) -> bool:
@@ -227,7 +228,8 @@ class Coordinator:
             )
         )
         times = self._times(operator, message["query_id"], epoch)
-        return {**grant, "times": asdict(times), "initial": operator.initial}
+        waits = operator.waits(epoch, bool(grant["shadows"]))
+        return {**grant, "times": asdict(times), "initial": operator.initial, "waits": waits}
 
     def _times(self, operator: Operator, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:
@@ -241,7 +243,9 @@ class Coordinator:
         operator.lane_stats[message["lane"]] = message["stats"]
         report = LaneReport(
             tuple(
-                TransactionReport(tx["worker"], tuple(tx["groups"]), tx["changelog"])
+                TransactionReport(
+                    tx["worker"], tuple(tx["groups"]), tx["changelog"], tuple(tx["deferred"])
+                )
                 for tx in message["transactions"]
             )
         )
@@ -337,6 +341,7 @@ class Coordinator:
                 manifest = self._manifest(self._store.before(name, effect.base), effect)
                 crash_point("coordinator", "before-manifest")
                 self._store.commit(manifest)
+                self._operators[name].exists(manifest)
                 crash_point("coordinator", "after-manifest")
         except AnabranchError as error:
             self._dispatch(protocol.ManifestFailed(name, epoch, error))
@@ -351,6 +356,7 @@ class Coordinator:
         changelogs, full = written_files(effect.operator, effect.transactions)
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
         heat = self._maintenance.heat(effect.operator)
+        notes = operator.notes(effect.epoch, self._checkpoint, effect.transactions)
         return next_manifest(
             previous,
             effect.epoch,
@@ -360,7 +366,7 @@ class Coordinator:
             query_id=self._machine.operators[effect.operator].query_id,
             keyspace=self.keyspace,
             description=operator.definition.description,
-            extra={**kept_heat(previous, heat), **operator.notes(effect.epoch, self._checkpoint)},
+            extra={**kept_heat(previous, heat), **notes},
             committed_at=int(time.time() * 1000),
         )
 

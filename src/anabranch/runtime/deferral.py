@@ -36,7 +36,7 @@ class Deferral:
         self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
     ) -> tuple[LoadGroups, tuple[KeyGroup, ...], tuple[KeyGroup, ...]]:
         """What is still to be loaded; key groups that are deferred; of these those in the store."""
-        if not self._is_on or effect.as_of is None:
+        if effect.as_of is None or not self._may_choose(run):
             return effect, (), ()
         sources = dict(effect.sources)
         deferred: list[KeyGroup] = []
@@ -58,8 +58,9 @@ class Deferral:
 
         False: `slot.apply_lock` is taken.
         """
-        if not self._is_on:
+        if not self._may_choose(run):
             slot.apply_lock.acquire()
+            run.deferred.update(group for group in run.groups if group in (run.waits or ()))
             return False
         if slot.apply_lock.acquire(timeout=TURN_SECONDS):
             return False
@@ -87,6 +88,14 @@ class Deferral:
                 run.note_applied(slot.engine.apply(run, states))
         finally:
             run.groups = groups
+
+    def _may_choose(self, run: RunningTransaction) -> bool:
+        """Whether it is decided here and now which rows wait.
+
+        Not if the coordinator has settled it (`Operator.waits`), nor in the first epoch: initial
+        rows come with it, and are not kept in channels.
+        """
+        return self._is_on and run.waits is None and run.opened.base is not None
 
     def _record(
         self, slot: OperatorSlot, group: KeyGroup, source: object, as_of: int

@@ -257,6 +257,8 @@ class Worker:
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
         schema = self._core.slot(opened.operator, header["definition"]).output_schema
         run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)
+        if header.get("waits") is not None:
+            run.waits = frozenset(header["waits"])
         self._core.running[opened.tx] = run
         self._core.dispatch(opened)
         return run
@@ -359,7 +361,8 @@ class Worker:
         spent = run.spent
         if run.deferred:
             spent[ROWS_DEFERRED] = sum(run.rows.rows_of(run.deferred))
-        output = TransactionOutput(groups, run.output, changelog, run.stats, spent)
+        waits = frozenset(run.deferred)
+        output = TransactionOutput(groups, run.output, changelog, run.stats, spent, waits)
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 
