@@ -28,7 +28,7 @@ class Sink:
         self._changed = threading.Condition()
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        rows = [tuple(row) for row in batch.collect()]
+        rows = sorted(tuple(row) for row in batch.collect())
         with self._changed:
             assert self.rows.setdefault(batch_id, rows) == rows, "a batch has changed its result"
             self._changed.notify_all()
