@@ -29,7 +29,7 @@ from anabranch.runtime.config import (
     DEFAULT_MEMORY_BYTES,
     WorkerConfig,
     check_checkpoint,
-    check_state,
+    settled_state,
 )
 from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.crashes import crash_point
@@ -67,17 +67,18 @@ class StateService(Reconfigurable):
         Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
         Limit for rows in flight in each worker; beyond it they go to disk.
-    state : str
+    state : str, optional
         How much of the state is in memory. "hybrid": after a start, batches read the keys they need
         from the location, the rest comes in the background. "local": all of a key group is read
-        before its first batch. "remote": nothing is kept between batches.
+        before its first batch. "remote": nothing is kept between batches. By default "hybrid" where
+        it is possible: not with "rocksdb" or checkpoint="independent", which read whole key groups.
     backend : str
         Where state is while the service runs: "memory", or "rocksdb" for state larger than that
         (needs the extra `rocksdb`). May change from one start to the next.
     state_memory_bytes : int, optional
         What each worker uses of memory for state, beside that of a batch's keys. By default there
-        is no limit, and with "rocksdb" 1 GiB. With state="hybrid", what is cold leaves memory
-        beyond it: the location has it.
+        is no limit, and with "rocksdb" 1 GiB. In memory it needs "hybrid": what is cold leaves
+        memory beyond it, the location has it.
     local_dir : str, optional
         With "rocksdb", a folder on a local disk; by default Spark's `spark.local.dir`.
     host : str
@@ -117,7 +118,7 @@ class StateService(Reconfigurable):
         bins: int = 16,
         lanes: int | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        state: str = "hybrid",
+        state: str | None = None,
         backend: str = "memory",
         state_memory_bytes: int | None = None,
         local_dir: str | None = None,
@@ -129,9 +130,9 @@ class StateService(Reconfigurable):
         snapshot_seconds: float = 30.0,
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
-        check_state(state)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
+        state = settled_state(state, backend, checkpoint, state_memory_bytes)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)

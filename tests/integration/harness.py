@@ -51,6 +51,8 @@ AnyCluster = TypeVar("AnyCluster", bound="Cluster")
 class Cluster:
     """A service on a folder or other location, with the counting operator."""
 
+    clock: Any = FixedClock()
+
     def __init__(
         self,
         folder: Path | str,
@@ -73,7 +75,7 @@ class Cluster:
         self.coordinator = Coordinator(
             self.store,
             LocalLauncher(),
-            clock or FixedClock(),
+            clock or self.clock,
             KEYSPACE,
             workers,
             config,

@@ -95,6 +95,7 @@ def feed(spark: SparkSession, tmp_path: Path) -> Feed:
         ({"bins": 0}, "bins"),
         ({"lanes": 0}, "lanes"),
         ({"memory_bytes": 5}, "memory_bytes"),
+        ({"state": "remote", "checkpoint": "independent"}, 'state="remote" cannot be obeyed'),
     ],
 )
 def test_bad_arguments(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,15 +13,19 @@ from pyspark.sql import SparkSession
 from anabranch.bench.rescale_runs import KEY_BYTES, Case, Run, Say, ServiceRuns, Timing
 from anabranch.model.stats import ROWS_DEFERRED
 
-MOVE = "pause"
-"""Batches wait for state that it moves, unless checkpoints are unaligned."""
+MOVE = "order-unaware"
+"""It lets batches begin while the state that they need is on its way: aligned ones wait for it,
+unaligned ones leave their rows in the checkpoint. (`pause` holds batches back in every mode.)"""
+
+UNALIGNED = "unaligned"
+"""The only mode that does not wait; all others are aligned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Sizes of a run."""
 
-    state_gb: float = 0.25
+    state_gb: float = 0.5
     payload_bytes: int = 1024
     rate: float | None = None
     """Rows a second; None: a third of what the first mode can take."""
@@ -44,31 +49,69 @@ class ModeResult:
     rate: float
     p50: float | None
     p99: float | None
-    """Latency in seconds under steady load."""
+    """Latency in seconds under steady load, to the commit of a row's batch."""
     written_a_second: float
     """Bytes that workers write."""
     move_peak: float | None
     move_seconds: float | None
     rows_deferred: int
+    """Rows that waited in checkpoints during the move: their outputs came with a later batch."""
+    batches_deferred: int
+    """Batches that had such rows."""
     restart: float
     """Seconds from the start of a service to its first batch."""
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self)
+        return {**asdict(self), "aligned": self.mode != UNALIGNED}
 
     def __str__(self) -> str:
         def seconds(value: float | None) -> str:
             return "-" if value is None else f"{value:.2f}"
 
+        waited = "rows wait for state"
+        if self.mode == UNALIGNED:
+            waited = (
+                f"{self.rows_deferred:,} rows of {self.batches_deferred} batches waited in "
+                "checkpoints"
+            )
         return (
             f"{self.mode:<12} capacity {self.capacity:>7,.0f} rows/s   latency p50 "
             f"{seconds(self.p50)} p99 {seconds(self.p99)} s   written "
             f"{self.written_a_second / 1e6:6.1f} MB/s   peak while {MOVE} moves "
-            f"{seconds(self.move_peak)} s ({self.rows_deferred:,} rows waited in checkpoints)   "
+            f"{seconds(self.move_peak)} s ({waited})   "
             f"restart {self.restart:.2f} s{'   ' + self.error if self.error else ''}"
         )
+
+
+def doubts(results: Sequence[ModeResult]) -> list[str]:
+    """Why the results do not show what the modes are for; nothing if they do."""
+    found = [f"{result.mode}: {result.error}" for result in results if result.error]
+    unaligned = [r for r in results if r.mode == UNALIGNED and not r.error]
+    if unaligned and not any(result.rows_deferred for result in unaligned):
+        found.append(
+            "unaligned: no row waited in a checkpoint, so its peak says nothing. Move more state "
+            "(--state-gb)."
+        )
+    found += [
+        f"{result.mode}: {result.rows_deferred:,} rows waited in checkpoints, but it is aligned"
+        for result in results
+        if result.mode != UNALIGNED and result.rows_deferred
+    ]
+    return found
+
+
+def peak_ratio(results: Sequence[ModeResult]) -> float | None:
+    """Peak during the move, unaligned over aligned (medians); None: one of them is missing."""
+
+    def peak(is_aligned: bool) -> float | None:
+        of_kind = [r for r in results if (r.mode != UNALIGNED) == is_aligned and not r.error]
+        peaks = [r.move_peak for r in of_kind if r.move_peak is not None]
+        return statistics.median(peaks) if peaks else None
+
+    unaligned, aligned = peak(is_aligned=False), peak(is_aligned=True)
+    return unaligned / aligned if unaligned and aligned else None
 
 
 @dataclass
@@ -100,11 +143,13 @@ class CheckpointsBench:
         runs = ServiceRuns(self.spark, folder, timing, 2, 3, say, settings={"checkpoint": mode})
         prepared, capacity = runs.prepare(settings.keys, settings.payload_bytes)
         rate = rate or capacity / 3
-        run = Run("checkpoints", Case.parse(MOVE), repeat, rate, prepared.keys, 1024)
+        case, size = Case.parse(MOVE), settings.payload_bytes
+        run = Run("checkpoints", case, repeat, rate, prepared.keys, size)
         runs.run(run, prepared)
         say("restarting")
         restart = runs.restart(prepared)
         before, during = run.before(), run.during()
+        deferred = [batch.get(ROWS_DEFERRED, 0) for batch in run.report.get("batches", ())]
         return ModeResult(
             mode,
             repeat,
@@ -115,7 +160,8 @@ class CheckpointsBench:
             run.written_a_second,
             during.peak if during else None,
             run.report.get("seconds"),
-            sum(batch.get(ROWS_DEFERRED, 0) for batch in run.report.get("batches", ())),
+            sum(deferred),
+            sum(map(bool, deferred)),
             restart,
             run.error,
         )

@@ -28,6 +28,26 @@ class Counter(StatefulProcessor):
         """Nothing to clean up."""
 
 
+class Keeper(StatefulProcessor):
+    """Counts rows of a key and keeps the newest payload: state of some size for each key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """One value state."""
+        self._kept = handle.getValueState("kept", "count long, payload string")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        """Add the rows of this batch."""
+        state = self._kept.get()
+        count, payload = (state[0], state[1]) if state else (0, "")
+        for row in rows:
+            count, payload = count + 1, row.payload
+        self._kept.update((count, payload))
+        yield Row(k=key[0], c=count)
+
+    def close(self) -> None:
+        """Nothing to clean up."""
+
+
 COUNTER_OUTPUT = "k long, c long"
 
 

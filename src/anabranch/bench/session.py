@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,26 +17,35 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 @contextmanager
 def spark_session(cores: int = 2, memory: str = "4g") -> Iterator[tuple[SparkSession, Path]]:
     """A local session and a scratch folder; both are gone afterwards."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with TemporaryDirectory(prefix="anabranch-") as folder:
-        spark = (
-            SparkSession.builder.master(f"local[{cores}]")
-            .appName("anabranch")
-            .config("spark.driver.memory", memory)
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .config("spark.local.dir", f"{folder}/local")
-            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-            .config("spark.sql.shuffle.partitions", cores)
-            .config("spark.sql.session.timeZone", "UTC")
-            # Spark's own operators at their best: RocksDB with changelog checkpointing.
-            .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-            .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-            .getOrCreate()
-        )
+        spark = new_session(Path(folder), cores, memory)
         try:
             yield spark, Path(folder)
         finally:
             spark.stop()
+
+
+def new_session(
+    folder: Path, cores: int = 2, memory: str = "4g", more: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A local session whose files are in a folder; `more` has settings beside the usual ones."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("anabranch")
+        .config("spark.driver.memory", memory)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", f"{folder}/local")
+        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        .config("spark.sql.shuffle.partitions", cores)
+        .config("spark.sql.session.timeZone", "UTC")
+        # Spark's own operators at their best: RocksDB with changelog checkpointing.
+        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    )
+    for name, value in (more or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -13,7 +13,7 @@ from anabranch.cli.progress import clear_progress, show_progress
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
 
-PARTS = ("aggregate", "rows", "beyond")
+PARTS = ("aggregate", "rows", "beyond", "beyond-rows")
 
 
 def register(kinds: Subparsers) -> None:
@@ -23,7 +23,7 @@ def register(kinds: Subparsers) -> None:
         help='backend "rocksdb" beside Spark\'s RocksDB; state larger than memory',
         description=(
             "Key-count on both sides, state over RocksDB on both; then state of three times the "
-            "memory that workers are given for it."
+            "memory that workers are given for it, with aggregates and in the row API."
         ),
         epilog="example: anabranch bench backends --parts beyond --state-memory-mb 128",
     )
@@ -32,8 +32,9 @@ def register(kinds: Subparsers) -> None:
     add("--rows", type=int, default=500_000, help="rows a batch (500000)")
     add("--keys", type=int, default=1_000_000, help="number of keys (1000000)")
     add("--batches", type=int, default=5, help="warm batches measured (5)")
-    add("--native-rows", type=int, default=50_000, help="the same for Spark's Python operator")
+    add("--native-rows", type=int, default=50_000, help="... in part rows, compared (50000)")
     add("--beyond-batches", type=int, default=12, help="batches over the large state (12)")
+    add("--beyond-rows", type=int, default=100_000, help="... in part beyond-rows (100000)")
     add("--state-memory-mb", type=int, default=64, help="memory limit of each worker (64)")
     add("--workers", type=int, default=2, help="worker processes (2)")
     add("--json", action="store_true", help="print JSON, one line for each")
@@ -58,6 +59,7 @@ def run_backends(args: argparse.Namespace) -> int:
         native_rows=args.native_rows,
         state_memory_bytes=args.state_memory_mb << 20,
         beyond_batches=args.beyond_batches,
+        beyond_rows=args.beyond_rows,
         workers=args.workers,
     )
     passed = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
@@ -19,9 +21,10 @@ def register(kinds: Subparsers) -> None:
         "recovery",
         help="the first commit after a crash of everything, by the size of the state",
         description=(
-            "Key-count with a payload. Everything is ended with state of each size, then started "
-            "again: the time to the first committed batch, with what is needed read first "
-            "(hybrid), with all state read first (local), and with Spark's own operator."
+            "Key-count with a payload. With state of each size the driver, its JVM and all workers "
+            "are killed (SIGKILL) in the middle of a batch, then a new one starts: the time from "
+            "its Spark session being ready to the first committed batch, with what is needed read "
+            "first (hybrid), with all state read first (local), and with Spark's own operator."
         ),
         epilog="example: anabranch bench recovery --state-gb 0.25 1 --sides hybrid spark",
     )
@@ -46,7 +49,6 @@ def run_recovery(args: argparse.Namespace) -> int:
         Settings,
         flatness,
     )
-    from anabranch.bench.session import spark_session
 
     settings = Settings(
         state_gb=tuple(sorted(args.state_gb)),
@@ -56,8 +58,8 @@ def run_recovery(args: argparse.Namespace) -> int:
         workers=args.workers,
     )
     found: list[Recovery] = []
-    with spark_session() as (spark, folder):
-        for recovery in RecoveryBench(spark, folder, settings, show_progress).run():
+    with TemporaryDirectory(prefix="anabranch-") as folder:
+        for recovery in RecoveryBench(Path(folder), settings, show_progress).run():
             found.append(recovery)
             clear_progress()
             print(json.dumps(recovery.to_json()) if args.json else recovery.line(), flush=True)

@@ -193,6 +193,14 @@ class StateStore:
         self._remember(manifest)
         return manifest
 
+    def last(self, operator: str) -> Manifest | None:
+        """The newest manifest; None if there is none, or a damaged one: its epoch can run again."""
+        known = self._known_epochs(operator)
+        try:
+            return self.manifest(operator, known[-1]) if known else None
+        except CorruptState:
+            return None
+
     def before(self, operator: str, base: int | None) -> Manifest | None:
         """The manifest that an epoch builds on; None as base: what was there before the first."""
         if base is not None:

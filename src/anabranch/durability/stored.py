@@ -88,13 +88,6 @@ class StoredState:
         """Epoch of the snapshot, bytes of changelogs since."""
         return [int(self.snapshot_epochs[group]), round(self.log_bytes[group])]
 
-    def mentions(self, section: str, group: int) -> bool:
-        """Whether a file that counts for a key group has the section, for whichever key group."""
-        return any(
-            mask[group] and section in self._files[ref.path].sections
-            for ref, mask in (*self._snapshots, *self._changelogs)
-        )
-
     def keys(self, hashes: Int64s, create: Create) -> Grouped:
         """All entries of some keys, by key group, as `export` gives them."""
         wanted = np.unique(hashes)

@@ -24,6 +24,8 @@ class TransactionReport:
     groups: tuple[int, ...]
     changelog: str | None
     """Opaque reference to the file; None where nothing changed."""
+    deferred: tuple[int, ...] = ()
+    """Key groups of these whose rows wait: their outputs come with a later epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,34 @@ def check_checkpoint(checkpoint: object, snapshot_seconds: object) -> None:
         raise InvalidArgument(f"snapshot_seconds must be positive, got {snapshot_seconds!r}.")
 
 
-def check_state(state: object) -> None:
-    """Refuse what is not one of STATES."""
-    if state not in STATES:
+def settled_state(
+    state: object, backend: str, checkpoint: str, state_memory_bytes: int | None
+) -> str:
+    """How much of the state is to be in memory; refuses what could not be obeyed.
+
+    Without a wish (None), key groups are in memory in part wherever that is possible.
+    """
+    if state is not None and state not in STATES:
         raise InvalidArgument(f"state must be one of {', '.join(STATES)}, got {state!r}.")
+    why = ""
+    if backend == "rocksdb":
+        why = 'backend="rocksdb" brings whole key groups to its local disk'
+    elif checkpoint == "independent":
+        why = 'checkpoint="independent" processes rows again on whole key groups'
+    if why and state not in (None, "local"):
+        raise InvalidArgument(
+            f'state="{state}" cannot be obeyed: {why}. Leave state out, or use '
+            'backend="memory" and another checkpoint mode.'
+        )
+    settled = str(state or ("local" if why else "hybrid"))
+    if state_memory_bytes is not None and backend == "memory" and settled != "hybrid":
+        reason = why or f'state="{settled}" keeps {"all" if settled == "local" else "nothing"}'
+        raise InvalidArgument(
+            f"state_memory_bytes cannot be obeyed: {reason}. It is a limit for "
+            'backend="rocksdb", or for state="hybrid" with a checkpoint mode other than '
+            '"independent".'
+        )
+    return settled
 
 
 @dataclass(frozen=True, slots=True)

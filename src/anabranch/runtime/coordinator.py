@@ -25,6 +25,7 @@ from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
+from anabranch.runtime.heat import kept_heat
 from anabranch.runtime.launcher import Launcher
 from anabranch.runtime.lookups import Lookups
 from anabranch.runtime.maintenance import Maintenance
@@ -94,8 +95,9 @@ class Coordinator:
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
         )
+        bins = keyspace.groups * keyspace.bins
         self._maintenance = Maintenance(
-            store, self.store_lock, self._pool, lambda: self.moves.is_moving
+            store, self.store_lock, self._pool, lambda: self.moves.is_moving, bins
         )
         self.moves = Reconfigurer(
             self._machine,
@@ -147,6 +149,7 @@ class Coordinator:
         with self.store_lock:
             record = self._store.operator(name)
             epochs = self._store.epochs(name)
+            self._operators[name].exists(self._store.last(name))
         self._dispatch(registered(record, epochs, name in self._start_empty))
 
     def has_begun(self, name: str) -> bool:
@@ -228,7 +231,8 @@ class Coordinator:
             )
         )
         times = self._times(operator, message["query_id"], epoch)
-        return {**grant, "times": asdict(times), "initial": operator.initial}
+        waits = operator.waits(epoch, bool(grant["shadows"]))
+        return {**grant, "times": asdict(times), "initial": operator.initial, "waits": waits}
 
     def _times(self, operator: Operator, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:
@@ -242,7 +246,9 @@ class Coordinator:
         operator.lane_stats[message["lane"]] = message["stats"]
         report = LaneReport(
             tuple(
-                TransactionReport(tx["worker"], tuple(tx["groups"]), tx["changelog"])
+                TransactionReport(
+                    tx["worker"], tuple(tx["groups"]), tx["changelog"], tuple(tx["deferred"])
+                )
                 for tx in message["transactions"]
             )
         )
@@ -338,6 +344,7 @@ class Coordinator:
                 manifest = self._manifest(self._store.before(name, effect.base), effect)
                 crash_point("coordinator", "before-manifest")
                 self._store.commit(manifest)
+                self._operators[name].exists(manifest)
                 crash_point("coordinator", "after-manifest")
         except AnabranchError as error:
             self._dispatch(protocol.ManifestFailed(name, epoch, error))
@@ -348,8 +355,11 @@ class Coordinator:
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:
+        operator = self._operators[effect.operator]
         changelogs, full = written_files(effect.operator, effect.transactions)
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
+        heat = self._maintenance.heat(effect.operator)
+        notes = operator.notes(effect.epoch, self._checkpoint, effect.transactions)
         return next_manifest(
             previous,
             effect.epoch,
@@ -358,8 +368,8 @@ class Coordinator:
             operator=effect.operator,
             query_id=self._machine.operators[effect.operator].query_id,
             keyspace=self.keyspace,
-            description=self._operators[effect.operator].definition.description,
-            extra=self._operators[effect.operator].notes(effect.epoch, self._checkpoint),
+            description=operator.definition.description,
+            extra={**kept_heat(previous, heat), **notes},
             committed_at=int(time.time() * 1000),
         )
 

@@ -17,6 +17,7 @@ from anabranch.protocol import worker as protocol
 from anabranch.protocol.transactions import HeldGroup
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
+from anabranch.runtime.heat import encode_heat
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.transaction import RunningTransaction
 
@@ -131,6 +132,12 @@ class WorkerCore:
         with self.changed:
             states = [state for slot in self.slots.values() for state in slot.states.values()]
         return sum(state.num_bytes for state in states)
+
+    def heat(self, operator: str) -> str | None:
+        """Rows lately of key groups that are owned here; None: the operator is not known."""
+        with self.changed:
+            slot, owned = self.slots.get(operator), list(self.machine.granted)
+        return None if slot is None else encode_heat(slot.heat_of(owned))
 
     def next_snapshot_id(self) -> int:
         """For unique file names."""

@@ -10,10 +10,11 @@ from anabranch.protocol.worker import STORE, LoadGroups
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.deltas import number_of
+from anabranch.runtime.operator import DEFERRED
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.transaction import RunningTransaction
-from anabranch.state.channel import CHANNEL, ChannelledState, has_waiting
+from anabranch.state.channel import ChannelledState, has_waiting
 from anabranch.state.contract import GroupState
 
 EPOCHS_MAX = 4
@@ -36,7 +37,7 @@ class Deferral:
         self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
     ) -> tuple[LoadGroups, tuple[KeyGroup, ...], tuple[KeyGroup, ...]]:
         """What is still to be loaded; key groups that are deferred; of these those in the store."""
-        if not self._is_on or effect.as_of is None:
+        if effect.as_of is None or not self._may_choose(run):
             return effect, (), ()
         sources = dict(effect.sources)
         deferred: list[KeyGroup] = []
@@ -58,8 +59,9 @@ class Deferral:
 
         False: `slot.apply_lock` is taken.
         """
-        if not self._is_on or run.initial_rows:  # a channel has no place for initial state
+        if not self._may_choose(run):
             slot.apply_lock.acquire()
+            run.deferred.update(group for group in run.groups if group in (run.waits or ()))
             return False
         if slot.apply_lock.acquire(timeout=TURN_SECONDS):
             return False
@@ -92,6 +94,14 @@ class Deferral:
             run.applied += tuple(begun)
             slot.views.update(dict.fromkeys(begun, (run.opened.base, run.opened.epoch)))
 
+    def _may_choose(self, run: RunningTransaction) -> bool:
+        """Whether it is decided here and now which rows wait.
+
+        Not if the coordinator has settled it (`Operator.waits`), nor in the first epoch: initial
+        rows come with it, and are not kept in channels.
+        """
+        return self._is_on and run.waits is None and run.opened.base is not None
+
     def _record(
         self, slot: OperatorSlot, group: KeyGroup, source: object, as_of: int
     ) -> Arriving | None:
@@ -108,8 +118,8 @@ class Deferral:
         if not self._stored.reads_keys(slot) or self._stored.is_full():
             return None  # nothing would come in the background
         stored = slot.stored_at(self._core.blobs, as_of)
-        if stored.mentions(CHANNEL, group):
-            return None  # rows may wait there already: now is their turn
+        if group in stored.manifest.extra.get(DEFERRED, ()):
+            return None  # rows wait there already: now is their turn
         record = self._arriving.new_in_store(slot.name, group)
         record.state, record.as_of = slot.engine.create_group(), as_of
         record.wear = stored.wear(group)

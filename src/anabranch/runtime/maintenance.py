@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError
+from anabranch.runtime.heat import merged_heat
 from anabranch.runtime.pool import WorkerPool
 
 _log = logging.getLogger("anabranch.maintenance")
@@ -38,11 +39,14 @@ class Maintenance:
         store_lock: threading.Lock,
         pool: WorkerPool,
         is_moving: Callable[[], bool],
+        bins: int,
     ) -> None:
         self._store = store
         self._store_lock = store_lock
         self._pool = pool
         self._is_moving = is_moving
+        self._bins = bins
+        self._heat: dict[str, str] = {}
         self._snapshots: dict[str, list[FinishedSnapshot]] = {}
         self._collected: dict[str, int] = {}
         """Epoch of each operator when its garbage was collected last."""
@@ -72,6 +76,11 @@ class Maintenance:
                 entry.listed_in = epoch
             self._snapshots[operator] = kept
             return [entry.ref for entry in kept]
+
+    def heat(self, operator: str) -> str | None:
+        """What was hot after one of the last epochs, for the next manifest."""
+        with self._lock:
+            return self._heat.get(operator)
 
     def keep(self, operator: str, snapshots: list[str]) -> None:
         """Snapshots that were taken for another reason count as well."""
@@ -113,10 +122,15 @@ class Maintenance:
                 _log.warning("Maintenance after batch %s failed: %s", epoch, error)
 
     def _maintain(self, operator: str, epoch: int) -> None:
+        heat = []
         for peer in self._pool.peers().values():
             message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
             reply = peer.call("committed", message)
             self.keep(operator, reply["snapshots"])
+            heat.append(reply["heat"])
+        if None not in heat:
+            with self._lock:
+                self._heat[operator] = merged_heat(heat, self._bins)
         if epoch - self._collected.get(operator, 0) >= GARBAGE_EPOCHS:
             with self._store_lock:
                 self._store.collect_garbage(operator, retain=RETAINED_EPOCHS)

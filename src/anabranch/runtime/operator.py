@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from anabranch.durability.manifest import FileRef
+from anabranch.durability.manifest import FileRef, Manifest
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.record import OperatorRecord
 from anabranch.errors import AnabranchError, displaced
@@ -28,6 +28,8 @@ from anabranch.transport.wire import encode
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
+DEFERRED = "deferred"
+"""Note in a manifest: key groups whose rows wait since this epoch."""
 BATCHES_SHOWN = 100
 """By status()."""
 
@@ -58,6 +60,8 @@ class Operator:
     begun_epoch: int = -1
     begun: set[int] = field(default_factory=set)
     """Task attempts of that epoch that have begun."""
+    existing: tuple[int, list[int]] | None = None
+    """The last epoch that exists, and the key groups whose rows waited in it."""
 
     def note_begin(self, epoch: int, attempt: int) -> None:
         """A task has begun. One that begins twice runs several lanes in turn: coalesce()."""
@@ -68,13 +72,34 @@ class Operator:
             raise displaced(self.name)
         self.begun.add(attempt)
 
-    def notes(self, epoch: int, checkpoint: str) -> dict[str, Any]:
+    def exists(self, manifest: Manifest | None) -> None:
+        """The epoch of this manifest exists, and is the last one."""
+        if manifest is not None:
+            self.existing = manifest.epoch, manifest.extra.get(DEFERRED, [])
+
+    def waits(self, epoch: int, is_shadowed: bool) -> list[int] | None:
+        """The key groups whose rows wait in an epoch, if that is settled; None: workers choose.
+
+        Spark may have the outputs of an epoch that runs again: the same rows wait as the first
+        time. Where two workers process the same rows, none wait: one drops what the other emits.
+        """
+        last, waited = self.existing or (None, [])
+        if last == epoch:
+            return waited
+        return [] if is_shadowed else None
+
+    def notes(
+        self, epoch: int, checkpoint: str, transactions: Iterable[TransactionReport]
+    ) -> dict[str, Any]:
         """For the manifest: the batch's clocks; whether state may have rows that wait."""
         notes: dict[str, Any] = {}
         if self.times is not None and self.times[0] == epoch:
             notes["times"] = asdict(self.times[1])
         if checkpoint in ("unaligned", "independent"):
             notes["checkpoint"] = checkpoint
+        deferred = sorted(group for tx in transactions for group in tx.deferred)
+        if deferred:  # perhaps as the mode before had it
+            notes = {"checkpoint": "unaligned", **notes, DEFERRED: deferred}
         return notes
 
     def note_commit(self, epoch: int) -> float | None:

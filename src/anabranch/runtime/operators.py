@@ -21,6 +21,7 @@ from anabranch.durability.stored import OpenFiles, StoredState
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.channel import ChannelEngine
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
@@ -126,6 +127,7 @@ class OperatorSlot:
                 if self._files is None:
                     self._files = OpenFiles(blobs)
                 stored = StoredState(self._manifest(blobs, epoch), self._files)
+                self._take_heat(stored.manifest)
                 latest = list(self._stored.items())[-1:]  # lanes may be an epoch apart
                 self._stored = {**dict(latest), epoch: stored}
             return self._stored[epoch]
@@ -157,9 +159,23 @@ class OperatorSlot:
 
     def note_heat(self, hashes: Int64s) -> None:
         """A sample of a transaction's rows."""
+        if not len(hashes):
+            return  # a batch without rows says nothing
         keyspace = self.keyspace
         at = keyspace.group_of(hashes) * keyspace.bins + keyspace.bin_of(hashes)
         self.heat = self.heat * DECAY + np.bincount(at, minlength=len(self.heat))
+
+    def heat_of(self, groups: Collection[int]) -> npt.NDArray[np.float64]:
+        """Rows lately by key group and bin, of some key groups."""
+        rows = self.heat.reshape(self.keyspace.groups, self.keyspace.bins)
+        mine = np.zeros(self.keyspace.groups, bool)
+        mine[list(groups)] = True
+        return np.where(mine[:, None], rows, 0.0).ravel()
+
+    def _take_heat(self, manifest: Manifest) -> None:
+        """What was hot before this process: the first time that something is read by key."""
+        if not self.heat.any():
+            self.heat = decode_heat(manifest.extra.get(HEAT), len(self.heat))
 
     def note_changes(self, groups: tuple[int, ...], changes: Sections) -> None:
         """Count changed bytes for the snapshot policy, by the rows of each key group."""

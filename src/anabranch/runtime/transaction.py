@@ -33,6 +33,8 @@ class TransactionOutput:
     stats: OperatorStats
     spent: Mapping[str, int] = field(default_factory=dict)
     """Milliseconds of each of TIMES."""
+    deferred: frozenset[int] = frozenset()
+    """Key groups whose rows wait."""
 
     def report(self, worker: str, groups: list[int]) -> Message:
         """For the lane: what was done for some of the key groups."""
@@ -40,6 +42,7 @@ class TransactionOutput:
             "worker": worker,
             "groups": groups,
             "changelog": self.changelog,
+            "deferred": [group for group in groups if group in self.deferred],
             "stats": {**asdict(self.stats), **self.spent},
         }
 
@@ -99,6 +102,8 @@ class RunningTransaction:
         """All key groups that were applied so far."""
         self.deferred: set[int] = set()
         """Key groups whose rows wait for a later transaction."""
+        self.waits: frozenset[int] | None = None
+        """The key groups whose rows have to wait, if that is settled; None: it is chosen here."""
         self.forwarded: list[Forwarded] = []
         self._seconds = dict.fromkeys(TIMES, 0.0)
         self.initial_rows: list[RowChunk] = []

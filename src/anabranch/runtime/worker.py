@@ -98,7 +98,8 @@ class Worker:
                 operator, epoch = message["operator"], message["epoch"]
                 self._eviction.after_commit(operator, epoch)
                 is_moving = message.get("moving", False)
-                return {"snapshots": self._snapshots.after_commit(operator, epoch, is_moving)}
+                snapshots = self._snapshots.after_commit(operator, epoch, is_moving)
+                return {"snapshots": snapshots, "heat": self._core.heat(operator)}
             case "status":
                 return self._status()
             case "groups":
@@ -219,8 +220,6 @@ class Worker:
     def _shadow(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Answer:
         """Nobody waits for what it does, or for its failure."""
         nothing = Answer(pa.schema([]), {"transactions": []}, ())
-        if self._config.checkpoint == "unaligned":
-            return nothing  # it might defer what the owner applies: replicas catch up instead
         try:
             run = self._open(header)
         except AnabranchError as error:
@@ -260,6 +259,8 @@ class Worker:
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
         schema = self._core.slot(opened.operator, header["definition"]).output_schema
         run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)
+        if header.get("waits") is not None:
+            run.waits = frozenset(header["waits"])
         self._core.running[opened.tx] = run
         self._core.dispatch(opened)
         return run
@@ -362,7 +363,8 @@ class Worker:
         spent = run.spent
         if run.deferred:
             spent[ROWS_DEFERRED] = sum(run.rows.rows_of(run.deferred))
-        output = TransactionOutput(groups, run.output, changelog, run.stats, spent)
+        waits = frozenset(run.deferred)
+        output = TransactionOutput(groups, run.output, changelog, run.stats, spent, waits)
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 

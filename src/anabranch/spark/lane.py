@@ -237,6 +237,7 @@ class LaneRun:
             "base": grant["base"],
             "times": grant["times"],
             "initial": grant["initial"],
+            "waits": grant["waits"],
             "is_shadow": is_shadow,
         }
         peer = Peer(owner["address"], self._config.token, f"Worker {owner['worker']}")

@@ -25,7 +25,7 @@ class SlowWorker:
         self.calls.append((message["operator"], message["epoch"]))
         self.called.release()
         self.go.acquire()
-        return {"snapshots": []}
+        return {"snapshots": [], "heat": None}
 
 
 class Store:
@@ -38,7 +38,9 @@ class Store:
 
 def test_every_operator_has_its_turn() -> None:
     worker, store = SlowWorker(), Store()
-    maintenance = Maintenance(cast(Any, store), threading.Lock(), cast(Any, worker), lambda: False)
+    maintenance = Maintenance(
+        cast(Any, store), threading.Lock(), cast(Any, worker), lambda: False, 16
+    )
     epochs = 3 * GARBAGE_EPOCHS
     for epoch in range(epochs):
         for operator in ("first", "second"):

@@ -1,0 +1,75 @@
+"""A worker without a process of its own: real state, real files, and a test may look inside."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.durability.blobs import BlobStore
+from anabranch.model.keyspace import GROUP
+from anabranch.processor.contract import BatchTimes
+from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.operator import packed
+from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.stored import StoredGroups
+from anabranch.runtime.worker import Worker
+from anabranch.transport.wire import encode
+from tests.integration.harness import KEYSPACE
+
+NAME = "counts"
+GROUPS = list(range(KEYSPACE.groups))
+
+
+class InProcess:
+    """Owns all key groups; what it knows is in the folder, as of an epoch, or none (-1)."""
+
+    def __init__(self, folder: Path, definition: Any, base: int, **settings: Any) -> None:
+        sizes = KEYSPACE.groups, KEYSPACE.bins
+        config = WorkerConfig(
+            "w1", f"again-{base}-1", "token", "127.0.0.1", str(folder), *sizes, **settings
+        )
+        self.epoch = base
+        self.blobs = BlobStore(str(folder))
+        self._worker = Worker(config, self.blobs)
+        self._worker.action("install", packed(NAME, 1, definition, False))
+        self._worker.action("grant", encode({"groups": GROUPS, "version": 1}))
+
+    def batch(self, rows: pa.RecordBatch, times: BatchTimes) -> list[dict[str, Any]]:
+        """The next epoch; its outputs."""
+        header = {
+            "operator": NAME,
+            "definition": 1,
+            "epoch": self.epoch + 1,
+            "base": None if self.epoch < 0 else self.epoch,
+            "lane": 0,
+            "lanes": 1,
+            "attempt": 1,
+            "groups": GROUPS,
+            "version": 1,
+            "times": asdict(times),
+            "initial": [],
+        }
+        self.epoch += 1
+        answer = self._worker.exchange(header, iter([rows] if rows.num_rows else []))
+        return [row for some in answer.batches() for row in _plain(some)]
+
+    @property
+    def slot(self) -> OperatorSlot:
+        """The operator's state."""
+        return self._worker._core.slots[NAME]
+
+    @property
+    def stored(self) -> StoredGroups:
+        """What brings key groups from the store."""
+        return self._worker._stored
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = batch.drop_columns([GROUP]).to_pylist()
+    return rows

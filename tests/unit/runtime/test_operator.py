@@ -1,0 +1,41 @@
+"""What the coordinator remembers of an operator's epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.durability.manifest import Manifest
+from anabranch.model.keyspace import KeySpace
+from anabranch.protocol.epochs import TransactionReport
+from anabranch.runtime.operator import DEFERRED, Operator
+from tests.integration.counting import Counting
+
+
+def operator() -> Operator:
+    return Operator("counts", Counting(), b"", [], 1)
+
+
+def manifest(epoch: int, extra: dict[str, Any]) -> Manifest:
+    return Manifest("counts", None, epoch, KeySpace(8, 4), {}, (), (), 0, extra)
+
+
+def test_an_epoch_that_exists_has_settled_which_rows_wait() -> None:
+    known = operator()
+    assert known.waits(5, is_shadowed=False) is None
+    known.exists(manifest(5, {DEFERRED: [1, 3]}))
+    assert known.waits(5, is_shadowed=False) == [1, 3]
+    assert known.waits(5, is_shadowed=True) == [1, 3]
+    assert known.waits(6, is_shadowed=False) is None
+    known.exists(manifest(6, {}))
+    assert known.waits(6, is_shadowed=False) == []
+
+
+def test_no_rows_wait_where_two_workers_process_them() -> None:
+    assert operator().waits(5, is_shadowed=True) == []
+
+
+def test_rows_that_wait_are_noted_in_every_mode() -> None:
+    reports = [TransactionReport("w1", (1, 2), None, (2,)), TransactionReport("w2", (0,), None)]
+    assert operator().notes(1, "changelog", reports) == {"checkpoint": "unaligned", DEFERRED: [2]}
+    assert operator().notes(1, "independent", reports)["checkpoint"] == "independent"
+    assert operator().notes(1, "changelog", reports[1:]) == {}
