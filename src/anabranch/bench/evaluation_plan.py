@@ -98,7 +98,7 @@ class Settings:
         return cls(
             strategies=("live",),
             settle=1.0,
-            steady=2.0,
+            steady=2.5,
             warm_each=False,
             scale=Scale.quick(),
             axes=(
