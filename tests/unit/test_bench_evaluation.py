@@ -127,7 +127,7 @@ class TestPlan:
 
     def test_everything_quick_takes_about_ten_minutes(self) -> None:
         settings = Settings.quick()
-        assert 5 < sum(seconds_of(s, settings) for s in plan(settings)) / 60 < 13
+        assert 5 < sum(seconds_of(s, settings) for s in plan(settings)) / 60 < 12
 
     def test_many_steps_take_longer(self) -> None:
         settings = Settings()

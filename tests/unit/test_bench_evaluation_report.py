@@ -294,7 +294,6 @@ class TestPlots:
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             "drrs-sensitivity.png",
             "meces-key-count.png",
-            "meces-nexmark-q8.png",
             "meces-time-of-a-batch.png",
             "megaphone-key-count.png",
             "rhino-key-count.png",

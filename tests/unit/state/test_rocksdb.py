@@ -166,5 +166,5 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         check_backend("rocksdb", 1 << 30, 5)
     monkeypatch.setattr(backend, "find_spec", lambda name: None)
     check_backend("memory", 1 << 30, None)
-    with pytest.raises(InvalidArgument, match=r"pip install 'anabranch\[rocksdb\]'"):
+    with pytest.raises(InvalidArgument, match=r"pip install '\.\[rocksdb\]'"):
         check_backend("rocksdb", 1 << 30, None)
