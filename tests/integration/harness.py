@@ -42,7 +42,8 @@ def rows_of(keys: Iterable[int]) -> pa.RecordBatch:
     """Rows as Spark would send them; any hash does as long as it is a function of the key."""
     numbers = np.fromiter(keys, dtype=np.int64)
     hashes = numbers * np.int64(0x5851F42D4C957F2D)
-    return pa.record_batch({HASH: pa.array(hashes), "k": pa.array(numbers)})
+    schema = pa.schema([pa.field(HASH, pa.int64(), nullable=False), ("k", pa.int64())])
+    return pa.record_batch([pa.array(hashes), pa.array(numbers)], schema=schema)  # as Spark has it
 
 
 AnyCluster = TypeVar("AnyCluster", bound="Cluster")

@@ -62,13 +62,19 @@ def latest() -> Open:
 OPERATORS = {"collector": collector, "alarm": alarm, "latest": latest}
 
 
+SCHEMA = pa.schema(
+    [
+        pa.field(HASH, pa.int64(), nullable=False),  # Spark knows that it is never null
+        pa.field("k", pa.int64()),
+        pa.field("v", pa.int64(), metadata={"from": "Spark"}),
+    ]
+)
+
+
 def rows_of(chance: random.Random) -> pa.Table:
     keys = [chance.randrange(12) for _ in range(chance.randrange(8))]
     values = [chance.choice([1, 2, 3, 13, 99]) for _ in keys]
-    hashes = hash_keys([(key,) for key in keys])
-    return pa.table(
-        {HASH: hashes, "k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.int64())}
-    )
+    return pa.table([hash_keys([(key,) for key in keys]), keys, values], schema=SCHEMA)
 
 
 @dataclass

@@ -18,7 +18,15 @@ from anabranch.processor.contract import (
     Transaction,
     View,
 )
-from anabranch.state.channel import CHANNEL, ChannelledState, Waiting, added, as_applied, drained
+from anabranch.state.channel import (
+    CHANNEL,
+    ChannelledState,
+    Waiting,
+    added,
+    as_applied,
+    drained,
+    plain,
+)
 from anabranch.state.contract import GroupState, Sections
 
 States = Mapping[int, GroupState]
@@ -160,7 +168,7 @@ class ChannelEngine:
         for chunk in tx.chunks():
             groups = self._keyspace.group_of(chunk.rows.column(HASH).to_numpy())
             order = np.argsort(groups, kind="stable")
-            ordered = chunk.rows.take(pa.array(order))
+            ordered = plain(chunk.rows.take(pa.array(order)))
             empty = ordered.slice(0, 0)
             found, starts = np.unique(groups[order], return_index=True)
             ends = [*starts[1:].tolist(), len(order)]

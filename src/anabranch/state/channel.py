@@ -123,6 +123,12 @@ class ChannelledState:
         return {**sections, CHANNEL: _encode(self.waiting)}
 
 
+def plain(rows: pa.Table) -> pa.Table:
+    """Rows without what only Spark says of their columns (metadata, never null): they are put
+    together with others that have been in files."""
+    return pa.table(rows.columns, names=rows.column_names)
+
+
 def has_waiting(state: GroupState | None) -> bool:
     """Whether entries alone are not the whole state: all of it is needed to bring it up to date."""
     return isinstance(state, ChannelledState) and bool(state.waiting)
@@ -177,7 +183,7 @@ def _encode_one(some: Waiting) -> pa.Table:
     count = 1 + some.rows.num_rows
     inputs = some.rows.schema
     head = pa.table({field.name: pa.nulls(1, field.type) for field in inputs})
-    rows = pa.concat_tables([head, some.rows.replace_schema_metadata(None)])
+    rows = pa.concat_tables([head, plain(some.rows)])
     clocks = pa.array(np.tile(np.array(some.clocks, np.int64), count))
     own: list[Any] = [
         np.full(count, some.group, np.int64),
