@@ -18,6 +18,8 @@ from anabranch.simulation.scenario import Result, run_seed
 
 SEEDS = 2_000
 SOAK_SEEDS = 20_000
+STEPS_MEAN_MAX = 300
+"""Scenarios are short, so that thousands are routine; steps, because seconds are the machine's."""
 REGRESSIONS = [
     int(line.split()[0])
     for line in (Path(__file__).parent / "regression_seeds.txt").read_text().splitlines()
@@ -33,6 +35,7 @@ def test_scenarios_are_equal_to_the_oracle() -> None:
     summary = run_seeds(range(SEEDS))
     assert summary.is_ok, report(summary)
     assert summary.scenarios == SEEDS
+    assert summary.steps < STEPS_MEAN_MAX * SEEDS
 
 
 @pytest.mark.soak
