@@ -29,7 +29,7 @@ from tests.integration.operators import Case, make_case
 from tests.integration.streaming import MovingCluster
 from tests.unit.columnar.support import MemoryTransaction
 
-LAST = 12
+LAST = 10
 """The epoch after those that really run: what waits in the last of them comes out in it."""
 
 GROUPS = tuple(range(KEYSPACE.groups))
@@ -187,13 +187,12 @@ def test_every_epoch_leads_to_the_same_end(tmp_path: Path, name: str, mode: str)
 
 def check_kind(folder: Path, case: Case, mode: str, manifests: list[Manifest]) -> None:
     """Whether the epochs were those of the mode: what they consist of, and what waited in them."""
-    channels = [waiting_rows(folder, case, manifest.epoch) for manifest in manifests]
-    waited, again = (any(rows) for rows in zip(*channels, strict=True))
-    assert waited == (mode == "unaligned")
-    assert again == (mode == "independent")
-    kinds = {(bool(m.snapshots), bool(m.changelogs)) for m in manifests}
+    if mode == "changelog":
+        assert all(m.changelogs for m in manifests)
     if mode == "full":
-        assert (True, False) in kinds
+        assert any(m.snapshots and not m.changelogs for m in manifests)
+    if mode == "unaligned":
+        assert any(waiting_rows(folder, case, m.epoch)[0] for m in manifests)
     if mode == "independent":  # a snapshot, and the buffer of rows since
         both = [m.epoch for m in manifests if m.snapshots and m.changelogs]
-        assert any(channels[epoch][1] for epoch in both)
+        assert any(waiting_rows(folder, case, epoch)[1] for epoch in both)
