@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,12 +90,12 @@ def running(folder: Path, direction: str, **timing: Any) -> Iterator[tuple[Movin
 
 
 def is_killed(caplog: pytest.LogCaptureFixture, worker: str, seconds_max: float = 3) -> bool:
-    """Whether the coordinator has seen a worker die; the last clean-up is not waited for."""
+    """Whether the coordinator has seen a worker die, be it one that was to leave anyway."""
     limit = time.monotonic() + seconds_max
     while True:
         messages = [record.getMessage() for record in caplog.records]
         for message in messages:
-            if message.startswith(f"Worker {worker}: ") and "killed by signal 9" in message:
+            if message.startswith(f"Worker {worker}") and "killed by signal 9" in message:
                 return True
         if time.monotonic() > limit:
             return False
@@ -109,6 +110,7 @@ class Killer:
     ) -> None:
         self._folder, self._monkeypatch, self._caplog = folder, monkeypatch, caplog
         self._runs = 0
+        caplog.set_level(logging.INFO, "anabranch.coordinator")
 
     def kills(self, strategy: str, direction: str, spot: str) -> bool:
         """Whether the point was reached; every batch was right in any case."""

@@ -149,7 +149,11 @@ class WorkerPool:
             is_retired = (worker, incarnation) in self._retired
         if member is not None and member.incarnation == incarnation:
             forget(member.peer.address)
-        if not self._stopping.is_set() and not is_retired:
+        if self._stopping.is_set():
+            return
+        if is_retired:
+            _log.info("Worker %s has left: %s", worker, reason)
+        else:
             _log.warning("Worker %s: %s It is replaced.", worker, reason)
             self._on_down(worker, incarnation, reason)
 
