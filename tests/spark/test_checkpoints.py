@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -55,6 +56,7 @@ def found(sink: Sink) -> Counter[tuple[Any, ...]]:
     return Counter(row for rows in list(sink.rows.values()) for row in rows)
 
 
+@pytest.mark.soak  # half a minute
 def test_rows_of_windows_wait_and_come_out_once(spark: SparkSession, tmp_path: Path) -> None:
     sink = Sink()
     with start(spark, tmp_path) as service:

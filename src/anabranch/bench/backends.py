@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from anabranch import agg
 from anabranch.bench.keycount import COUNTER_OUTPUT, Counter, Keeper, new_keys, uniform_keys
 from anabranch.bench.measure import Batches, run_batches
-from anabranch.bench.throughput import Comparison, Say, resident_bytes
+from anabranch.bench.throughput import Comparison, Say, workers_bytes
 from anabranch.service import StateService
 
 PARTS = ("aggregate", "rows", "beyond", "beyond-rows")
@@ -154,7 +154,7 @@ class BackendsBench:
         s = self.settings
         checkpoint = self.folder / part
         with self._service(part, "rocksdb") as service:
-            before = self._resident(service)
+            before = workers_bytes(service)
             self.say(f"{part}: filling {s.beyond_keys:,} keys")
             run_batches(
                 operator(service, _with_payload(new_keys(self.spark, rows, s.beyond_keys))),
@@ -171,7 +171,7 @@ class BackendsBench:
                 measured=s.beyond_batches,
                 progress=self._progress(part),
             )
-            resident = self._resident(service) - before
+            resident = workers_bytes(service) - before
         return beyond(part, done, state_bytes, s.workers * s.state_memory_bytes, resident)
 
     # -- helpers --
@@ -204,10 +204,6 @@ class BackendsBench:
 
     def _progress(self, what: str) -> Callable[[int, int], None]:
         return lambda done, total: self.say(f"{what}: batch {done} of {total}")
-
-    def _resident(self, service: StateService) -> int:
-        workers = service.status()["workers"].values()
-        return sum(resident_bytes(worker["pid"]) for worker in workers)
 
 
 def _totals(service: StateService, df: DataFrame) -> DataFrame:

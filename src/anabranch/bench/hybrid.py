@@ -15,7 +15,7 @@ from anabranch.bench.latency import Batch
 from anabranch.bench.load import Folders, LoadedQuery
 from anabranch.bench.openloop import load_frame
 from anabranch.bench.rescale_runs import KEY_BYTES, counts
-from anabranch.bench.throughput import resident_bytes
+from anabranch.bench.throughput import workers_bytes
 from anabranch.service import StateService
 
 STATES = ("local", "hybrid", "remote")
@@ -112,7 +112,7 @@ class HybridBench:
             state=state,
             state_memory_bytes=limit,
         ) as service:
-            empty = _resident(service)
+            empty = workers_bytes(service)
             query = LoadedQuery(lambda schedule: self._frame(service, schedule), folder, 0)
             with query:
                 rows = max(1000, FILL_BYTES_A_BATCH // (s.payload_bytes + KEY_BYTES))
@@ -120,7 +120,7 @@ class HybridBench:
                 self._run(query, s.batches, f"{state}: warming up")
                 batches = self._run(query, s.batches, f"{state}: measuring")
                 status = service.status()["operators"]["counts"]
-                resident = _resident(service) - empty
+                resident = workers_bytes(service) - empty
                 moved, during = self._rescale(service, query, state)
         seconds = tuple(batch.committed - batch.started for batch in batches)
         return Measured(
@@ -155,8 +155,3 @@ class HybridBench:
         is_hot = F.pmod(F.xxhash64("k", F.lit(1)), F.lit(1000)) < round(1000 * s.hot_share)
         drawn = F.when(F.col("payload").isNull() & is_hot, F.col("k") % hot).otherwise(F.col("k"))
         return counts(service, df.withColumn("k", drawn), s.payload_bytes)
-
-
-def _resident(service: StateService) -> int:
-    workers = service.status()["workers"].values()
-    return sum(resident_bytes(worker["pid"]) for worker in workers if worker["pid"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch import agg
 from anabranch.bench.keycount import COUNTER_OUTPUT, Counter, new_keys, uniform_keys
 from anabranch.bench.measure import Batches, run_batches, seconds_to_first_commit
+from anabranch.errors import AnabranchError
 from anabranch.service import StateService
 
 PARTS = ("aggregate", "rows", "small", "memory", "restart")
 WARM_UP = 2
+START_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +273,15 @@ def resident_bytes(pid: int) -> int:
     fields = Path(f"/proc/{pid}/status").read_text().splitlines()
     kilobytes = next(line for line in fields if line.startswith("VmRSS:")).split()[1]
     return int(kilobytes) * 1024
+
+
+def workers_bytes(service: StateService) -> int:
+    """Memory of all workers of a service; of one that has just begun, when they have started."""
+    limit = time.monotonic() + START_SECONDS_MAX
+    while True:
+        pids = [worker["pid"] for worker in service.status()["workers"].values()]
+        if all(pids):
+            return sum(map(resident_bytes, pids))
+        if time.monotonic() > limit:
+            raise AnabranchError(f"Workers have not started after {START_SECONDS_MAX:.0f} s.")
+        time.sleep(0.05)
