@@ -226,7 +226,7 @@ def test_source_killed_while_a_part_is_missing(
             # The last epoch that exists is known from the coordinator's call after each commit.
             for operator in CASES:
                 told = {"operator": operator, "epoch": rig.epoch}
-                assert rig.peers["w2"].call("committed", told) == {"snapshots": []}
+                assert not rig.peers["w2"].call("committed", told)["snapshots"]
             imported = rig.order("w2", "import", groups, "w1")
             assert imported["from_store"] > 0
         for _ in range(4):

@@ -366,7 +366,7 @@ class TestReports:
 
     def test_no_plot_without_matplotlib(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        with pytest.raises(InvalidArgument, match=r"anabranch\[plot\]"):
+        with pytest.raises(InvalidArgument, match=r"'\.\[plot\]'"):
             check_matplotlib()
 
 
