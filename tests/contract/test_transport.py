@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,3 +139,43 @@ def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -
 def test_nobody_there() -> None:
     with pytest.raises(ServiceUnavailable, match="The peer cannot be reached"):
         Peer("127.0.0.1:9", "secret", "The peer").call("hello", {})
+
+
+FORGETTING = """
+import threading, time
+from anabranch.transport import client
+from anabranch.transport.server import Server
+
+class Slow:
+    def action(self, name, body):
+        time.sleep(0.002)
+        return {}
+
+server = Server("127.0.0.1", "token", Slow())
+end = time.monotonic() + 2
+calls = []
+
+def call():
+    while time.monotonic() < end:
+        calls.append(client.Peer(server.address, "token", "worker").call("ping", {}))
+
+threads = [threading.Thread(target=call) for _ in range(8)]
+for thread in threads:
+    thread.start()
+while time.monotonic() < end:
+    client.forget(server.address)
+    time.sleep(0.001)
+for thread in threads:
+    thread.join()
+server.stop()
+print(len(calls))
+"""
+
+
+def test_a_connection_is_not_closed_under_a_call() -> None:
+    """That would be a use of freed memory: the driver died of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETTING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100

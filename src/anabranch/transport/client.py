@@ -35,11 +35,13 @@ def _connection(address: str) -> flight.FlightClient:
 
 
 def forget(address: str) -> None:
-    """Close the connection to a process that is gone."""
+    """Close the connection to a process that is gone, as soon as no call uses it.
+
+    Closing it under a call that runs in another thread would be a use of freed memory in Arrow: it
+    goes with its last reference, which every call holds.
+    """
     with _connections_lock:
-        client = _connections.pop(address, None)
-    if client is not None:
-        client.close()
+        _connections.pop(address, None)
 
 
 class Peer:
@@ -58,9 +60,8 @@ class Peer:
         """Like `call`, with a body that is not JSON."""
         options = call_options(self._token, timeout_seconds)
         try:
-            results = list(
-                _connection(self.address).do_action(flight.Action(action, body), options)
-            )
+            client = _connection(self.address)
+            results = list(client.do_action(flight.Action(action, body), options))
         except _TRANSPORT_ERRORS as error:
             raise from_flight(error, self.name) from None
         return decode(results[0].body) if results else {}
@@ -75,7 +76,8 @@ class Peer:
         ticket = flight.Ticket(encode({"call": action, "message": message}))
         try:
             options = call_options(self._token, timeout_seconds)
-            reader = _connection(self.address).do_get(ticket, options)
+            client = _connection(self.address)  # this frame keeps it until the end
+            reader = client.do_get(ticket, options)
         except _TRANSPORT_ERRORS as error:
             raise from_flight(error, self.name) from None
         is_whole = False
@@ -100,19 +102,19 @@ class Peer:
         """Open a stream of rows in both directions."""
         descriptor = flight.FlightDescriptor.for_command(encode(header))
         try:
-            writer, reader = _connection(self.address).do_exchange(
-                descriptor, call_options(self._token)
-            )
+            client = _connection(self.address)
+            writer, reader = client.do_exchange(descriptor, call_options(self._token))
         except _TRANSPORT_ERRORS as error:
             raise from_flight(error, self.name) from None
-        return Exchange(self, writer, reader)
+        return Exchange(self, client, writer, reader)
 
 
 class Exchange:
     """Rows to a worker, then its report and outputs back."""
 
-    def __init__(self, peer: Peer, writer: Any, reader: Any) -> None:
+    def __init__(self, peer: Peer, client: Any, writer: Any, reader: Any) -> None:
         self._peer = peer
+        self._client = client  # not closed before the exchange is over
         self._writer = writer
         self._reader = reader
         self._begun = False
