@@ -148,7 +148,8 @@ def dropped_by(service: StateService) -> list[int]:
 
 
 # Spark's Python operator takes its time.
-@pytest.mark.parametrize("native", [native_windows, pytest.param(native, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("native", [native_windows, native])
 def test_a_move_drops_the_same_rows(spark: SparkSession, tmp_path: Path, native: Operator) -> None:
     feed, script = Feed(spark, tmp_path, INPUT), batches()
     with ExitStack() as stack:
