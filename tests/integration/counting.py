@@ -84,7 +84,6 @@ class CountingGroup:
 
 class CountingEngine:
     logs_since_begin = False
-    replays_joined = True
     due_column = None
     is_due_once = True
     is_by_key = True

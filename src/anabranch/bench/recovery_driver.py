@@ -23,10 +23,9 @@ from pyspark.sql import functions as F
 
 from anabranch.bench.load import LoadedQuery
 from anabranch.bench.openloop import Burst, load_frame
-from anabranch.bench.rescale_runs import KEY_BYTES, counts
+from anabranch.bench.rescale_runs import KEY_BYTES, counts, wait_until_in_memory
 from anabranch.bench.session import new_session
 from anabranch.durability.checkpoints import SparkCheckpoint
-from anabranch.errors import AnabranchError
 from anabranch.service import StateService
 
 SPARK = "spark"
@@ -37,7 +36,6 @@ SAID = "ANABRANCH "
 
 FILL_BYTES_A_BATCH = 64 << 20
 POLL_SECONDS = 0.01
-WHOLE_SECONDS_MAX = 1800.0
 FOREVER_ROWS = 1 << 40
 
 SETTINGS = {
@@ -132,7 +130,8 @@ class Life:
             facts["load_seconds"] = batches[0]["stats"].get("load_ms", 0) / 1000
         tell("committed", **facts)
         if service is not None:
-            tell("whole", seconds=_until_whole(service) - started)
+            wait_until_in_memory(service, lambda text: tell("say", text=text))
+            tell("whole", seconds=time.time() - started)
 
     @contextmanager
     def _side(self) -> Iterator[tuple[Make, StateService | None]]:
@@ -151,17 +150,6 @@ class Life:
 
     def _load(self, schedule: Path) -> DataFrame:
         return load_frame(self._spark, schedule, self._plan.keys, self._plan.payload_bytes)
-
-
-def _until_whole(service: StateService) -> float:
-    """When all state was in memory."""
-    limit = time.time() + WHOLE_SECONDS_MAX
-    while service.status()["operators"]["counts"]["in_memory"] < 1:
-        tell("say", text="the rest of the state comes in the background")
-        time.sleep(0.1)
-        if time.time() > limit:
-            raise AnabranchError("The state was not in memory after half an hour.")
-    return time.time()
 
 
 def _end_with_parent() -> None:

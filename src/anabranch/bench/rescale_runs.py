@@ -48,6 +48,7 @@ CAPACITY_BATCHES = 4
 WARM_UP_BATCHES = 6
 SETTLE_SECONDS = 20.0
 MOVE_SECONDS_MAX = 1800.0
+LOAD_SECONDS_MAX = 1800.0
 
 Say = Callable[[str], None]
 
@@ -240,7 +241,7 @@ class ServiceRuns:
         self, run: Run, service: StateService, query: LoadedQuery, seconds_min: float
     ) -> None:
         warm_up(query, run.rate, self.say)
-        self._wait_until_loaded(service)
+        wait_until_in_memory(service, self.say)  # that it comes is not what is measured here
         if run.case.strategy == "rhino":
             self._make_replicas(service, query, run.rate)
         load, wrote = query.open(run.rate), written_bytes(service)
@@ -261,15 +262,6 @@ class ServiceRuns:
         finally:
             query.collect()
             run.timeline = query.timeline(load)
-
-    def _wait_until_loaded(self, service: StateService) -> None:
-        """After a restart state comes in the background, which is not what is measured here."""
-        start = time.time()
-        while (loaded := service.status()["operators"]["counts"]["in_memory"]) < 1:
-            self.say(f"the state is coming into memory, {loaded:.0%}")
-            time.sleep(0.1)
-            if time.time() - start > MOVE_SECONDS_MAX:
-                raise AnabranchError("The state was not in memory in time.")
 
     def _make_replicas(self, service: StateService, query: LoadedQuery, rate: float) -> None:
         """Rhino has its replicas before anything is measured."""
@@ -339,6 +331,16 @@ class ServiceRuns:
 def pids(service: StateService) -> list[int]:
     """The worker processes of now."""
     return [w["pid"] for w in service.status()["workers"].values() if w["pid"]]
+
+
+def wait_until_in_memory(service: StateService, say: Say) -> None:
+    """After a restart the state comes in the background."""
+    limit = time.time() + LOAD_SECONDS_MAX
+    while (share := service.status()["operators"]["counts"]["in_memory"]) < 1:
+        say(f"the state is coming into memory, {share:.0%}")
+        time.sleep(0.1)
+        if time.time() > limit:
+            raise AnabranchError("The state was not in memory after half an hour.")
 
 
 def written_bytes(service: StateService) -> int:

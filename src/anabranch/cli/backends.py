@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import clear_progress, show_progress
+from anabranch.cli.progress import print_result, show_progress
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -67,6 +66,5 @@ def run_backends(args: argparse.Namespace) -> int:
         bench = BackendsBench(spark, folder, settings, show_progress)
         for comparison in bench.run(args.parts):
             passed &= comparison.passed
-            clear_progress()
-            print(json.dumps(comparison.to_json()) if args.json else line(comparison), flush=True)
+            print_result(line(comparison), comparison.to_json() if args.json else None)
     return 0 if passed else 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import clear_progress, log_task, show_progress
+from anabranch.cli.progress import clear_progress, log_task, print_result, show_progress
 
 if TYPE_CHECKING:
     from anabranch.bench.rescale import RescaleBench, Settings
@@ -215,8 +215,7 @@ def run_throughput(args: argparse.Namespace) -> int:
         bench = ThroughputBench(spark, folder, settings, show_progress)
         for comparison in bench.run(args.parts):
             passed &= comparison.passed
-            clear_progress()
-            print(json.dumps(comparison.to_json()) if args.json else line(comparison), flush=True)
+            print_result(line(comparison), comparison.to_json() if args.json else None)
     return 0 if passed else 1
 
 

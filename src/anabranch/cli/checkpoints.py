@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import clear_progress, show_progress
+from anabranch.cli.progress import print_result, show_progress
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -56,8 +56,7 @@ def run_checkpoints(args: argparse.Namespace) -> int:
         bench = CheckpointsBench(spark, folder, settings, show_progress)
         for result in bench.run(args.modes):
             results.append(result)
-            clear_progress()
-            print(json.dumps(result.to_json()) if args.json else result, flush=True)
+            print_result(result, result.to_json() if args.json else None)
     ratio, found = peak_ratio(results), doubts(results)
     if args.json:
         print(json.dumps({"peak_unaligned_to_aligned": ratio, "doubts": found}))

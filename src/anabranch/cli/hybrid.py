@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import clear_progress, show_progress
+from anabranch.cli.progress import print_result, show_progress
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -52,6 +51,5 @@ def run_hybrid(args: argparse.Namespace) -> int:
     with spark_session() as (spark, folder):
         bench = HybridBench(spark, folder, settings, show_progress)
         for measured in bench.run(tuple(args.states)):
-            clear_progress()
-            print(json.dumps(measured.to_json()) if args.json else measured.line(), flush=True)
+            print_result(measured.line(), measured.to_json() if args.json else None)
     return 0

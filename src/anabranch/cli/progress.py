@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+from typing import Any
 
 
 def bar(progress: float, width: int) -> str:
@@ -30,3 +32,9 @@ def clear_progress() -> None:
     """Make room for something that stays."""
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
+
+
+def print_result(text: object, as_json: Any = None) -> None:
+    """A result that stays: as JSON if there is any, else as text."""
+    clear_progress()
+    print(text if as_json is None else json.dumps(as_json), flush=True)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import clear_progress, show_progress
+from anabranch.cli.progress import print_result, show_progress
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -61,8 +61,7 @@ def run_recovery(args: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="anabranch-") as folder:
         for recovery in RecoveryBench(Path(folder), settings, show_progress).run():
             found.append(recovery)
-            clear_progress()
-            print(json.dumps(recovery.to_json()) if args.json else recovery.line(), flush=True)
+            print_result(recovery.line(), recovery.to_json() if args.json else None)
     ratio = flatness(found)
     if ratio is None:
         return 0

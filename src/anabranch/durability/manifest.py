@@ -14,6 +14,12 @@ from anabranch.model.keyspace import KeySpace
 
 MANIFEST_FORMAT = 1
 
+ROWS_WAIT = "checkpoint"
+"""Note in `extra`: entries may not be the whole state, rows may wait."""
+
+DEFERRED = "deferred"
+"""Note in `extra`: key groups whose rows wait since this epoch."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileRef:

@@ -10,7 +10,7 @@ from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.copies import Copy, Folder, copy_files
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.manifest import FileRef, Manifest
+from anabranch.durability.manifest import ROWS_WAIT, FileRef, Manifest
 from anabranch.durability.savepoint import Savepoint
 from anabranch.durability.store import RESTORED_FORMAT, StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
@@ -116,6 +116,6 @@ def _restore_operator(store: StateStore, savepoint: Savepoint, operator: str) ->
         query_id=None,
         first_epoch=None,
         restored_epoch=savepoint.epochs[operator],
-        continues="checkpoint" in manifest.extra,
+        continues=ROWS_WAIT in manifest.extra,
     )
     store.blobs.write(names.operator_path(operator), record.encode())

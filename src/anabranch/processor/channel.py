@@ -68,11 +68,6 @@ class ChannelEngine:
         return self.inner.logs_since_begin
 
     @property
-    def replays_joined(self) -> bool:
-        """As for the operator: rows that wait are replayed in their order too."""
-        return self.inner.replays_joined
-
-    @property
     def due_column(self) -> tuple[str, str] | None:
         """Where the operator keeps times."""
         return self.inner.due_column

@@ -84,10 +84,6 @@ class OperatorEngine(Protocol):
     def logs_since_begin(self) -> bool:
         """Whether `apply` logs all changes since `begin`, also those of `apply` calls before."""
 
-    @property
-    def replays_joined(self) -> bool:
-        """Whether changelogs one after the other may be replayed as if they were one."""
-
     def create_group(self) -> GroupState:
         """Empty state for a key group."""
 

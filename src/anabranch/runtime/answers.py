@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from anabranch.durability.manifest import ROWS_WAIT
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.processor.contract import View
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import ROWS_WAIT, OperatorSlot
+from anabranch.runtime.operators import OperatorSlot
 from anabranch.state.channel import is_behind
 from anabranch.state.contract import Sections
 from anabranch.transport.server import Item

@@ -113,7 +113,7 @@ class Exports:
                 yield {"group": group, "kind": "gone"}, {}
                 continue
             self._logs.trim(log, since)
-            yield from _deltas(group, _joined(slot, deltas))
+            yield from _deltas(group, joined_deltas(deltas))
             yield _done(group, as_of, wear, number), {}
         self._core.pass_point("deltas-served")
 
@@ -166,7 +166,7 @@ class Exports:
                 wear = slot.wear_of(group)
                 due = self._due(slot, state, request, message["times"])
             if deltas is not None:
-                yield from _deltas(group, _joined(slot, deltas))
+                yield from _deltas(group, joined_deltas(deltas))
             elif request["need"] == "keys" and not has_waiting(state):
                 yield from self._give_keys(slot, request, due, as_of)
             else:
@@ -294,10 +294,6 @@ def pack_hashes(hashes: Int64s) -> str:
 def unpack_hashes(text: str) -> Int64s:
     """The reverse."""
     return np.frombuffer(base64.b64decode(text), np.int64)
-
-
-def _joined(slot: OperatorSlot, deltas: list[Delta]) -> list[Delta]:
-    return joined_deltas(deltas) if slot.engine.replays_joined else deltas
 
 
 def _deltas(group: int, deltas: list[Delta]) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from anabranch.durability.manifest import FileRef, Manifest
+from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.record import OperatorRecord
 from anabranch.errors import AnabranchError, displaced
@@ -28,8 +28,6 @@ from anabranch.transport.wire import encode
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
-DEFERRED = "deferred"
-"""Note in a manifest: key groups whose rows wait since this epoch."""
 BATCHES_SHOWN = 100
 """By status()."""
 
@@ -96,10 +94,10 @@ class Operator:
         if self.times is not None and self.times[0] == epoch:
             notes["times"] = asdict(self.times[1])
         if checkpoint in ("unaligned", "independent"):
-            notes["checkpoint"] = checkpoint
+            notes[ROWS_WAIT] = checkpoint
         deferred = sorted(group for tx in transactions for group in tx.deferred)
         if deferred:  # perhaps as the mode before had it
-            notes = {"checkpoint": "unaligned", **notes, DEFERRED: deferred}
+            notes = {ROWS_WAIT: "unaligned", **notes, DEFERRED: deferred}
         return notes
 
     def note_commit(self, epoch: int) -> float | None:

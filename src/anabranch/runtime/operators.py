@@ -27,9 +27,6 @@ from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
-ROWS_WAIT = "checkpoint"
-"""Note in a manifest: entries may not be the whole state, rows may wait."""
-
 DECAY = 0.8
 """What rows count after each later transaction, where the last ones are to count most."""
 

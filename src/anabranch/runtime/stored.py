@@ -12,13 +12,14 @@ from contextlib import ExitStack
 import numpy as np
 import numpy.typing as npt
 
+from anabranch.durability.manifest import ROWS_WAIT
 from anabranch.durability.pages import PAGE_BYTES
 from anabranch.durability.stored import StoredState
 from anabranch.errors import AnabranchError
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import ROWS_WAIT, OperatorSlot
+from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import NO_HASHES, not_in, without
 from anabranch.runtime.transaction import RunningTransaction
 from anabranch.state.channel import has_waiting

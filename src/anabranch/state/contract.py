@@ -47,7 +47,10 @@ class GroupState(Protocol):
         """Add exported entries whose keys are not here yet."""
 
     def replay(self, sections: Sections) -> None:
-        """Apply the changelog of one transaction (entries with OP; sections in any order)."""
+        """Apply changelogs: entries with OP, those of a section in their order, sections in any.
+
+        Several transactions' one after the other may come as one.
+        """
 
     def discard(self, bins: Collection[int]) -> None:
         """Drop the entries of some bins: they live elsewhere now."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.durability.manifest import Manifest
+from anabranch.durability.manifest import DEFERRED, Manifest
 from anabranch.model.keyspace import KeySpace
 from anabranch.protocol.epochs import TransactionReport
-from anabranch.runtime.operator import DEFERRED, Operator
+from anabranch.runtime.operator import Operator
 from tests.integration.counting import Counting
 
 

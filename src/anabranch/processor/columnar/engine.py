@@ -74,7 +74,6 @@ class ColumnarEngine:
     """One columnar operator on one worker; see `OperatorEngine`."""
 
     logs_since_begin = False
-    replays_joined = True
     is_by_key = True
 
     def __init__(

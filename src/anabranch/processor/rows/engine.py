@@ -45,7 +45,6 @@ class RowEngine:
     """
 
     logs_since_begin = True
-    replays_joined = False
     is_by_key = True
 
     def __init__(
