@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
+from anabranch.cli.arguments import positive
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, print_result, show_progress
@@ -82,13 +83,13 @@ def _register_rescale(kinds: Subparsers) -> None:
         help="which ones, as in: live meces:batch=5 megaphone:plan=fluid spark (all); 'spark' is "
         "Spark's native way; a control run is always made",
     )
-    rescale.add_argument("--state-gb", type=_positive, help="size of the state (2)")
-    rescale.add_argument("--rate", type=_positive, help="rows a second (half of the capacity)")
+    rescale.add_argument("--state-gb", type=positive, help="size of the state (2)")
+    rescale.add_argument("--rate", type=positive, help="rows a second (half of the capacity)")
     rescale.add_argument(
-        "--seconds", type=_positive, help="steady load before and after the move (20)"
+        "--seconds", type=positive, help="steady load before and after the move (20)"
     )
     rescale.add_argument(
-        "--series", nargs="+", type=_positive, metavar="GB", help="state sizes (0.5 1 2 4)"
+        "--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)"
     )
     rescale.add_argument("--repeat", type=int, help="runs of each strategy (1)")
     rescale.add_argument(
@@ -98,13 +99,6 @@ def _register_rescale(kinds: Subparsers) -> None:
     rescale.add_argument("--json", metavar="FILE", help="write all figures there")
     rescale.add_argument("--plot", metavar="FILE", help="draw latency over time there (PNG)")
     rescale.set_defaults(run=run_rescale)
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return number
 
 
 def run_rescale(args: argparse.Namespace) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -57,21 +57,14 @@ def register(kinds: Subparsers) -> None:
     add("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS), help="(all)")
     add("--workloads", nargs="+", metavar="NAME", help="key-count q3 ... q8 auction etl stats ...")
     add("--strategies", nargs="+", metavar="NAME", help="as in: live meces:batch=5 (all)")
-    add("--seconds", type=_positive, metavar="S", help="load before and after the move (15)")
-    add("--rate", type=_positive, help="rows a second of all workloads (a modest one for each)")
+    add("--seconds", type=positive, metavar="S", help="load before and after the move (15)")
+    add("--rate", type=positive, help="rows a second of all workloads (a modest one for each)")
     add("--repeat", type=int, metavar="N", help="runs of each; tables have medians (1)")
     add("--quick", action="store_true", help="everything in about 10 minutes: a first look")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--markdown", type=Path, metavar="FILE", help="write the tables there")
     add("--plots", type=Path, metavar="FOLDER", help="draw pictures there (PNG)")
     parser.set_defaults(run=run_evaluation)
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return number
 
 
 def run_evaluation(args: argparse.Namespace) -> int:

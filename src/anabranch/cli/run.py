@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.cli.arguments import positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
 
@@ -78,7 +79,7 @@ class _FamilyParser(argparse.ArgumentParser):
 def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
     options = parser.add_argument_group("run")
     options.add_argument(
-        "--rate", type=_positive, default=family.rate, help=f"rows a second ({family.rate:,})"
+        "--rate", type=positive, default=family.rate, help=f"rows a second ({family.rate:,})"
     )
     options.add_argument(
         "--duration", type=_seconds, default=30.0, metavar="TIME", help="of the load (30s)"
@@ -101,18 +102,11 @@ def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None
     )
 
 
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return number
-
-
 def _seconds(text: str) -> float:
     """`30`, `30s`, `500ms` or `2m`."""
     for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("", 1.0)):
         if text.endswith(unit):
-            return _positive(text.removesuffix(unit)) * seconds
+            return positive(text.removesuffix(unit)) * seconds
     raise AssertionError(text)
 
 

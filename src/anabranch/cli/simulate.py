@@ -7,6 +7,8 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import count
+
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -18,7 +20,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "simulate", help="run the protocol against crashes, delays and duplicates from a seed"
     )
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="scenarios to run")
+    parser.add_argument("--seeds", type=count, default=1000, metavar="N", help="scenarios to run")
     parser.add_argument("--first", type=int, default=0, metavar="S", help="first seed")
     parser.add_argument("--seed", type=int, metavar="S", help="run one seed and show its trace")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
