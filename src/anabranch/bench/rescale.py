@@ -48,6 +48,8 @@ UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
 """There and back again, twice."""
+LENGTH_MARGIN = 1.5
+"""Of a control run before its partner, over the longest partner so far."""
 DISK_FACTOR = 8
 """Changelogs, snapshots and copies of both sides, as a multiple of the state."""
 
@@ -116,6 +118,7 @@ class RescaleBench:
     notes: list[str] = field(default_factory=list)
     _parts: tuple[str, ...] = PARTS
     _prefix: str = ""
+    _warms_up: bool = False
     _prepared: dict[str, Prepared] = field(default_factory=dict)
 
     def run(self, parts: tuple[str, ...]) -> None:
@@ -206,10 +209,14 @@ class RescaleBench:
         yield self._forget(name)
 
     def _plan_live(self, part: str, name: str) -> Iterator[Task]:
-        """The control run is as long as live's, so it comes right after it."""
+        """With control runs, first one then the other: the JVM gets faster from run to run."""
+        if not self._warms_up:
+            self._warms_up = True
+            yield self._warm_up(name)
         for repeat in range(max(self.settings.repeat, self.settings.live_repeat)):
-            yield self._task(part, name, Case.parse("live"), repeat)
-            yield self._task(part, name, Case.parse(CONTROL), repeat)
+            pair = ("live", CONTROL) if repeat % 2 == 0 else (CONTROL, "live")
+            for label in pair:
+                yield self._task(part, name, Case.parse(label), repeat)
 
     # -- tasks --
 
@@ -248,6 +255,17 @@ class RescaleBench:
         timing = self.settings.timing
         seconds = 45 + timing.settle + 2 * timing.steady + 10 * self.settings.state_gb
         return Task(f"{name}: {case.label}, run {repeat + 1}", seconds, work)
+
+    def _warm_up(self, name: str) -> Task:
+        """A run that does not count: the first one has a slower JVM than all others."""
+
+        def work() -> None:
+            prepared = self._found(name)
+            run = self._new_run("warm-up", name, prepared, Case.parse(CONTROL), 0)
+            self._ours.run(run, prepared)
+
+        timing = self.settings.timing
+        return Task("warming up", 45 + timing.settle + 2 * timing.steady, work)
 
     def _task_native(self, repeat: int) -> Task:
         def work() -> None:
@@ -289,12 +307,12 @@ class RescaleBench:
         return self._prepared[name]
 
     def _length_of_live(self, run: Run) -> float:
-        """A control run lasts as long as the run that it is compared with."""
+        """A control run lasts as long as what it is compared with, also if that comes after it."""
         if run.label != CONTROL:
             return 0.0
-        key = (run.part, run.keys, run.repeat)
-        same = (r for r in self.runs if (r.part, r.keys, r.repeat) == key and r.label == "live")
-        return next((r.timeline.end for r in same if r.timeline), 0.0)
+        same = [r for r in self.runs if (r.part, r.keys, r.label) == (run.part, run.keys, "live")]
+        lengths = {r.repeat: r.timeline.end for r in same if r.timeline}
+        return lengths.get(run.repeat, LENGTH_MARGIN * max(lengths.values(), default=0.0))
 
     def _done(self, run: Run) -> None:
         self.runs.append(run)

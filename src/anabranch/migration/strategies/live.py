@@ -19,7 +19,7 @@ from anabranch.migration.steps import (
 CATCH_UPS_MAX = 5
 
 
-def live(moves: tuple[Move, ...], *, wave: int = 16, delta: int = 50_000) -> Steps:
+def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
     """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag."""
     for step in in_rounds(moves, wave):
         yield Count("waves")
