@@ -7,10 +7,8 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival, Order
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
@@ -21,7 +19,6 @@ from anabranch.runtime.imports import Imports
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.pace import Pace
 from anabranch.runtime.peers import Peers
-from anabranch.runtime.prefault import prefault
 from anabranch.runtime.received import Received, receive
 from anabranch.runtime.snapshots import Snapshots
 from anabranch.transport.wire import Message
@@ -140,7 +137,6 @@ class Orders:
     ) -> None:
         if not groups:
             return
-        self._make_room(slot, source, groups)
         head = {"operator": slot.name, "definition": slot.definition_id, "groups": groups}
         items = self._peers.stream(source, "copy", head)
 
@@ -158,12 +154,6 @@ class Orders:
                     counted["groups"] += 1
         finally:
             items.close()
-
-    def _make_room(self, slot: OperatorSlot, source: str, groups: list[int]) -> None:
-        message = {"operator": slot.name, "groups": groups}
-        with suppress(AnabranchError):  # it only saves time
-            reply = self._peers.get(source).call("heat", message, CALL_SECONDS_MAX)
-            prefault(sum(reply["bytes"].values()))
 
     def _make_replica(self, slot: OperatorSlot, source: str, received: Received) -> None:
         group, core = received.group, self._core
