@@ -306,11 +306,16 @@ BATCHES: list[list[Row]] = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["append", "update"])
-@pytest.mark.parametrize("name", ["tumbling", "sliding", "session", "key"])
-def test_like_a_running_query(spark: SparkSession, tmp_path: Path, name: str, mode: str) -> None:
-    if name == "session" and mode == "update":
-        pytest.skip("Spark does not have it")
+RUNNING = ("tumbling-append", "sliding-update", "session-append", "key-update")
+"""The others are for soak. Spark has no sessions in update mode."""
+RUNNING_TOO = ("tumbling-update", "sliding-append", "key-append")
+
+
+@pytest.mark.parametrize(
+    "case", [*RUNNING, *(pytest.param(case, marks=pytest.mark.soak) for case in RUNNING_TOO)]
+)
+def test_like_a_running_query(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    name, mode = case.split("-")
     stream = files(spark, tmp_path / "in", BATCHES).withWatermark("ts", "10 seconds")
     window = WINDOWS.get(name)
     if name == "session":

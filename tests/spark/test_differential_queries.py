@@ -121,7 +121,9 @@ def mixed(df: DataFrame, service: StateService) -> Pair:
     )
 
 
-@pytest.mark.parametrize("chain", [processors, windows, mixed])
+@pytest.mark.parametrize(
+    "chain", [mixed, *(pytest.param(c, marks=pytest.mark.soak) for c in (processors, windows))]
+)
 def test_chained(
     spark: SparkSession,
     service: StateService,

@@ -71,7 +71,7 @@ def initial_state(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "g string, h int, a long, b string")
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [pytest.param("rows", marks=pytest.mark.soak), "pandas"])
 def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path, api: str) -> None:
     """Timers, late rows, batches without rows, initial state, keys that are expressions."""
     method, kind = APIS[api]
@@ -102,7 +102,7 @@ def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path, 
     assert 100 < sum("timer'" not in row for rows in shown.values() for row in rows) < 240
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["rows", pytest.param("pandas", marks=pytest.mark.soak)])
 def test_processing_time(
     spark: SparkSession, service: StateService, tmp_path: Path, api: str
 ) -> None:
