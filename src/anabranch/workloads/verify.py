@@ -76,13 +76,16 @@ def repeated(batches: Sequence[pa.Table], output: Output) -> tuple[int, list[str
 
     An output with keys must not have any: which of the rows counts would be luck.
     """
-    count, examples = 0, list[str]()
+    count = 0
+    examples: list[str] = []
     for table in batches if output.keys else ():
         found = table.group_by(list(output.keys)).aggregate([([], "count_all")])
         twice = found.filter(pc.field("count_all") > 1)
         count += sum(twice.column("count_all").to_pylist()) - twice.num_rows
-        for row in twice.slice(0, EXAMPLES - len(examples)).to_pylist():
-            examples.append(f"{row.pop('count_all')} rows in one batch for {row}")
+        examples += [
+            f"{row.pop('count_all')} rows in one batch for {row}"
+            for row in twice.slice(0, EXAMPLES - len(examples)).to_pylist()
+        ]
     return count, examples
 
 
