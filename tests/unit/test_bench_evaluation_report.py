@@ -205,7 +205,6 @@ class TestTables:
         assert summary_line(stopped) == "key-count: live: interrupted (results equal)"
         assert "RESULTS WRONG" in summary_line(result(verdicts=[WRONG]))
 
-
     def test_equal_to_nothing_is_not_told_as_equal(self) -> None:
         """An output that the oracle has no row for has not been checked."""
         results = pair(verdicts=[RIGHT, Verdict("other", 0, 0)])
@@ -337,7 +336,9 @@ class TestPlots:
             for label, colour in COLOURS.items()
         }
         close = [
-            (a, b) for a, b in itertools.combinations(parts, 2) if math.dist(parts[a], parts[b]) < 70
+            (a, b)
+            for a, b in itertools.combinations(parts, 2)
+            if math.dist(parts[a], parts[b]) < 60
         ]
         assert close == []
         assert set(COLOURS) >= {*STRATEGIES, *PLANS, CONTROL}

@@ -193,7 +193,7 @@ def test_json_has_phases_of_the_same_name() -> None:
     phases = found.to_json()["latency"]
     out = [phase for phase in phases if phase["phase"] == "during 2 -> 3 workers"]
     assert len(phases) == 9
-    assert [phase["peak"] for phase in out] == pytest.approx([1.5, 1.5])
+    assert [phase["peak"] for phase in out] == pytest.approx([1.5, 2.0])
     assert phases[4]["peak"] == pytest.approx(2.0)
 
 
