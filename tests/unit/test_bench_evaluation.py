@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.bench.evaluation import INTERRUPTED, Evaluation, time_left
+from anabranch.bench.evaluation import Evaluation, time_left
 from anabranch.bench.evaluation_loads import WORKLOADS, Scale, find_load, key_count
 from anabranch.bench.evaluation_plan import (
     PARTS,
@@ -16,9 +16,11 @@ from anabranch.bench.evaluation_plan import (
     Spec,
     plan,
     seconds_of,
+    seconds_of_all,
     specs_of,
+    warm_ups,
 )
-from anabranch.bench.evaluation_results import Result
+from anabranch.bench.evaluation_results import INTERRUPTED, Result
 from anabranch.bench.evaluation_runner import run_settings, told
 from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Say
 from anabranch.bench.workload_run import Moment, Rescale
@@ -125,9 +127,11 @@ class TestPlan:
         chosen = replace(Settings.quick(), strategies=("meces",), compared=("meces",))
         assert {s.case.label for s in specs_of("workloads", chosen)} == {"meces", CONTROL}
 
-    def test_everything_quick_takes_about_ten_minutes(self) -> None:
+    def test_the_guess_for_everything_quick_is_about_ten_minutes(self) -> None:
+        """Only the guess; how good it is on Spark, tests/spark/test_bench_evaluation.py says."""
         settings = Settings.quick()
-        assert 5 < sum(seconds_of(s, settings) for s in plan(settings)) / 60 < 12
+        specs = plan(settings)
+        assert 5 < seconds_of_all((*specs, *warm_ups(specs, settings)), settings) / 60 < 12
 
     def test_many_steps_take_longer(self) -> None:
         settings = Settings()
@@ -207,6 +211,34 @@ class TestEvaluation:
         assert made[0].case.label == CONTROL
         assert made[1].load == made[0].load
 
+    @pytest.mark.parametrize("how", ["at once", "politely", "too late"])
+    def test_a_stop_while_it_warms_up(self, how: str) -> None:
+        """No run is begun only to be stopped."""
+        made: list[Spec] = []
+
+        def run(spec: Spec, seconds: float, say: Say) -> Result:
+            made.append(spec)
+            if how == "at once":
+                raise KeyboardInterrupt
+            warm_up = from_spec(spec)
+            warm_up.error = INTERRUPTED if how == "politely" else ""
+            return warm_up
+
+        stops = how == "too late"  # the run was over when somebody wanted to stop
+        evaluation = Evaluation(TINY, run, should_stop=lambda: stops and bool(made))
+        assert evaluation.run().runs == []
+        assert len(made) == 1
+        assert evaluation.interrupted
+
+    def test_a_stop_after_the_last_run_changes_nothing(self) -> None:
+        made: list[Result] = []
+        evaluation = Evaluation(
+            TINY, from_spec, on_run=made.append, should_stop=lambda: len(made) == 6
+        )
+        evaluation.run()
+        assert len(made) == 6
+        assert not evaluation.interrupted
+
     def test_a_failing_run_does_not_end_the_others(self) -> None:
         def run(spec: Spec, seconds: float, say: Say) -> Result:
             made = from_spec(spec)
@@ -234,8 +266,9 @@ class TestEvaluation:
         evaluation = Evaluation(TINY, run)
         runs = evaluation.run().runs
         assert [r.label for r in runs if r.is_good] == ["live", CONTROL]
-        assert runs[-1].error == INTERRUPTED
+        assert runs[-1].is_interrupted
         assert evaluation.interrupted
+        assert evaluation.is_good  # nobody failed
 
     def test_a_stop_between_runs(self) -> None:
         done: list[Result] = []
@@ -244,6 +277,17 @@ class TestEvaluation:
         )
         assert len(evaluation.run().runs) == 2
         assert evaluation.interrupted
+
+    @pytest.mark.parametrize("each", [False, True])
+    def test_warm_ups_count_in_the_time_that_is_told_first(self, each: bool) -> None:
+        settings = replace(TINY, warm_each=each)
+        heads: list[str] = []
+        Evaluation(settings, from_spec, on_task=heads.append, clock=lambda: 0.0).run()
+        specs = plan(settings)
+        whole = seconds_of_all((*specs, *warm_ups(specs, settings)), settings)
+        assert heads[0].startswith(f"[1/6, about {time_left(whole)} left]")
+        alone = seconds_of_all(specs, settings)
+        assert whole > alone + (1 + each) * settings.steady
 
     def test_the_time_left_learns(self) -> None:
         """Runs take ten times as long as was guessed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -19,10 +20,11 @@ from anabranch.bench.evaluation_comparisons import (
     sensitivity,
 )
 from anabranch.bench.evaluation_plan import PARTS, PLANS, Settings, Spec
-from anabranch.bench.evaluation_plots import draw, panels_of
+from anabranch.bench.evaluation_plots import COLOURS, draw, panels_of
 from anabranch.bench.evaluation_report import markdown, summary_line, tables_of, to_json
 from anabranch.bench.evaluation_results import (
     DISTURBED,
+    INTERRUPTED,
     NOISE,
     SEAMLESS,
     UNCLEAR,
@@ -32,11 +34,12 @@ from anabranch.bench.evaluation_results import (
 )
 from anabranch.bench.evaluation_tables import Table, failures, parameters, seamlessness, strategies
 from anabranch.bench.latency import Batch, Timeline, Window
-from anabranch.bench.rescale_runs import CONTROL, Say
+from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Say
 from anabranch.bench.workload_run import Replication
 from anabranch.cli.evaluation import report as write_report
 from anabranch.cli.evaluation import settings_from
 from anabranch.cli.main import main
+from anabranch.workloads.verify import Verdict
 from tests.unit.evaluation_support import (
     LOAD,
     MOVE,
@@ -124,6 +127,16 @@ class TestJudge:
         results = pair(error="no more memory")
         assert str(judge(results, LOAD, "live")) == "failed: no more memory"
 
+    def test_an_interrupted_run_has_not_failed(self) -> None:
+        assert str(judge(pair(error=INTERRUPTED), LOAD, "live")) == "interrupted"
+        wrong = pair(error=INTERRUPTED, verdicts=[WRONG])
+        assert judge(wrong, LOAD, "live").word == "WRONG"
+
+    def test_repeats_count_without_the_one_that_was_interrupted(self) -> None:
+        results = pair()
+        results.runs.append(result(repeat=1, error=INTERRUPTED))
+        assert judge(results, LOAD, "live").word == SEAMLESS
+
     def test_without_a_control_run(self) -> None:
         assert judge(Results([result()]), LOAD, "live").word == "-"
         assert judge(Results(), LOAD, "live").word == "-"
@@ -178,6 +191,7 @@ class TestTables:
 
     def test_failures(self) -> None:
         runs = [result(error="broken"), result(verdicts=[WRONG]), result(CONTROL)]
+        runs.append(result("meces", error=INTERRUPTED))
         what = column(failures(Results(runs)), "what")
         assert what[0] == "broken"
         assert "1 missing" in what[1]
@@ -187,7 +201,15 @@ class TestTables:
         assert summary_line(result()).endswith("during the move of 3.0 s, results equal")
         assert summary_line(result(CONTROL)) == "key-count: control: results equal"
         assert summary_line(result(error="x")) == "key-count: live: FAILED: x"
+        stopped = result(error=INTERRUPTED)
+        assert summary_line(stopped) == "key-count: live: interrupted (results equal)"
         assert "RESULTS WRONG" in summary_line(result(verdicts=[WRONG]))
+
+    def test_equal_to_nothing_is_not_told_as_equal(self) -> None:
+        """An output that the oracle has no row for has not been checked."""
+        results = pair(verdicts=[RIGHT, Verdict("other", 0, 0)])
+        assert column(seamlessness(results), "oracle") == ["no rows", "equal"]
+        assert "nothing came out" in summary_line(results.runs[0])
 
 
 class TestComparisons:
@@ -275,7 +297,9 @@ class TestReport:
         assert "| live" in text
         document = json.loads(places["json"].read_text())
         assert document["partial"]
-        assert [r["error"] for r in document["runs"]] == [None, None, None, "interrupted"]
+        assert [r["error"] for r in document["runs"]] == [None, None, None, INTERRUPTED]
+        assert document["failures"]["rows"] == []
+        assert "Failed or wrong" not in text
         assert (places["plots"] / "key-count.png").stat().st_size > 10_000
 
     def test_nothing_at_all(self) -> None:
@@ -304,6 +328,20 @@ class TestPlots:
         for part in PARTS:
             assert draw(part, QUICK, Results(), tmp_path) == []
             assert draw(part, QUICK, Results([result(error="x")]), tmp_path) == []
+
+    def test_curves_that_meet_in_a_panel_can_be_told_apart(self) -> None:
+        """With few strategies any of them are neighbours."""
+        parts = {
+            label: [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+            for label, colour in COLOURS.items()
+        }
+        close = [
+            (a, b)
+            for a, b in itertools.combinations(parts, 2)
+            if math.dist(parts[a], parts[b]) < 60
+        ]
+        assert close == []
+        assert set(COLOURS) >= {*STRATEGIES, *PLANS, CONTROL}
 
     def test_few_curves_in_a_panel(self) -> None:
         assert panels_of(["live"]) == [["live"]]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from anabranch.bench.evaluation_plan import Settings, Spec, plan, seconds_of, warm_ups
-from anabranch.bench.evaluation_results import Result, Results
+from anabranch.bench.evaluation_plan import Settings, Spec, plan, seconds_of_all, warm_ups
+from anabranch.bench.evaluation_results import INTERRUPTED, Result, Results
 from anabranch.bench.rescale_runs import CONTROL, Say, brief
 
 LEARNT_SECONDS = 30.0
 """Work after which guesses are corrected by how wrong they have been."""
-INTERRUPTED = "interrupted"
 
 Runner = Callable[[Spec, float, Say], Result]
 """Makes a run that lasts at least so many seconds under load; tells how far it is."""
@@ -38,34 +37,43 @@ class Evaluation:
         """All runs of the plan, unless somebody wants to stop; `results` is filled on the way."""
         specs = plan(self.settings)
         cold = {spec.load: spec for spec in warm_ups(specs, self.settings)}
-        begun, guessed = self.clock(), 0.0
+        begun, whole = self.clock(), self._guess((*specs, *cold.values()))
         for number, spec in enumerate(specs):
-            if self.should_stop():
-                self.interrupted = True
-                break
-            left = sum(seconds_of(s, self.settings) for s in (*specs[number:], *cold.values()))
-            if guessed > LEARNT_SECONDS:
-                left *= (self.clock() - begun) / guessed
+            left = self._guess((*specs[number:], *cold.values()))
+            if whole - left > LEARNT_SECONDS:
+                left *= (self.clock() - begun) / (whole - left)
             head = f"[{number + 1}/{len(specs)}, about {time_left(left)} left] {spec.name}"
+            if self._stops():
+                break
             self.on_task(head)
-            if spec.load in cold:
-                warm_up = cold.pop(spec.load)
-                self._make(warm_up, f"{head}: warming up")
-                guessed += seconds_of(warm_up, self.settings)
+            if spec.load in cold and self._stops_after(cold.pop(spec.load), head):
+                break
             result = self._make(spec, head)
             self.results.runs.append(result)
-            self.interrupted = result.error == INTERRUPTED
+            self.interrupted = result.is_interrupted
             self.on_run(result)
-            guessed += seconds_of(spec, self.settings)
             if self.interrupted:
                 break
         return self.results
 
     @property
     def is_good(self) -> bool:
-        """All runs were made, none failed or had wrong results."""
+        """No run failed or had wrong results; one that was interrupted has not failed."""
         runs = self.results.runs
-        return not self.interrupted and all(r.is_good and r.is_right is not False for r in runs)
+        return all((r.is_good or r.is_interrupted) and r.is_right is not False for r in runs)
+
+    def _guess(self, specs: Iterable[Spec]) -> float:
+        return seconds_of_all(specs, self.settings)
+
+    def _stops(self) -> bool:
+        """Whether somebody wants to."""
+        self.interrupted = self.interrupted or self.should_stop()
+        return self.interrupted
+
+    def _stops_after(self, warm_up: Spec, head: str) -> bool:
+        """Make a run that does not count; whether somebody has stopped it."""
+        self.interrupted = self._make(warm_up, f"{head}: warming up").is_interrupted
+        return self._stops()
 
     def _make(self, spec: Spec, head: str) -> Result:
         try:

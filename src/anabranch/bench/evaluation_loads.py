@@ -17,6 +17,8 @@ WORKLOADS = (KEY_COUNT, *QUERIES, "auction", *APPS)
 
 DATASET = "city"
 """Of RIoTBench's streams."""
+APPS_PRELOAD_ROWS_A_SECOND = 5_000
+"""Messages have several values each, and the oracle is a loop over all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Scale:
     """Events that fill the state before the load."""
     in_flight_auctions: int = 10_000
     riotbench_rate: float = 250
+    riotbench_sensors: int = 2162
+    """Senders, in turns; as many as the real ones."""
+    riotbench_preload: int = 26_000
+    """Twelve messages of each sender: STATS has no trend before the eleventh, PRED no error before
+    the first average."""
     key_groups: int = 256
 
     @classmethod
@@ -41,6 +48,8 @@ class Scale:
             payload_bytes=256,
             nexmark_preload=50_000,
             in_flight_auctions=2_000,
+            riotbench_sensors=200,
+            riotbench_preload=0,  # with so few senders the warm-up brings twenty of each
             key_groups=64,
         )
 
@@ -56,6 +65,8 @@ class Load:
     preload_rows: int
     make: Callable[[], Workload] = field(compare=False, repr=False)
     """A new one for each run: some keep files of their own."""
+    preload_rate: float = 40_000
+    """Rows a second before the load; a guess."""
 
     @property
     def title(self) -> str:
@@ -70,7 +81,7 @@ def find_load(name: str, scale: Scale, rate: float | None = None) -> Load:
     if name in QUERIES or name == "auction":
         return _nexmark(name, scale, rate or scale.nexmark_rate)
     if name in APPS:
-        return _riotbench(name, rate or scale.riotbench_rate)
+        return _riotbench(name, scale, rate or scale.riotbench_rate)
     raise InvalidArgument(f"There is no workload '{name}'. Known: {', '.join(WORKLOADS)}.")
 
 
@@ -109,13 +120,18 @@ def _nexmark(name: str, scale: Scale, rate: float) -> Load:
     return Load(title, rate, about, scale.nexmark_preload, make)
 
 
-def _riotbench(app: str, rate: float) -> Load:
+def _riotbench(app: str, scale: Scale, rate: float) -> Load:
     def make() -> Workload:
         from anabranch.workloads.riotbench.family import RETRAIN_SECONDS, check_libraries
         from anabranch.workloads.riotbench.family import make as make_app
         from anabranch.workloads.riotbench.streams import find_messages
 
         check_libraries()
-        return make_app(app, find_messages(DATASET), retrain_seconds=RETRAIN_SECONDS)
+        stream = find_messages(DATASET, scale.riotbench_sensors)
+        workload = make_app(app, stream, retrain_seconds=RETRAIN_SECONDS)
+        workload.preload_rows = preload
+        return workload
 
-    return Load(f"riotbench {app}", rate, f"{DATASET}, all its sensors", 0, make)
+    preload = scale.riotbench_preload
+    about = f"{DATASET}, {scale.riotbench_sensors:,} sensors, {preload:,} messages before"
+    return Load(f"riotbench {app}", rate, about, preload, make, APPS_PRELOAD_ROWS_A_SECOND)

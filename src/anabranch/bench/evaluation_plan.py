@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from anabranch.bench.evaluation_loads import (
@@ -29,7 +29,6 @@ RHINO = ("live", "rhino", "stop-restart")
 
 START_SECONDS = 8.0
 """Workers, the query's first batches, its end."""
-PRELOAD_ROWS_A_SECOND = 40_000
 STEP_SECONDS = 0.4
 """Of a strategy that waits for a batch with each step."""
 MOVE_SECONDS = {"lazy": 6, "rhino": 3, CONTROL: 1}
@@ -217,6 +216,11 @@ def warm_ups(specs: list[Spec], settings: Settings) -> list[Spec]:
     return [Spec(load, Case.parse(CONTROL)) for load in loads[: None if settings.warm_each else 1]]
 
 
+def seconds_of_all(specs: Iterable[Spec], settings: Settings) -> float:
+    """A guess of the duration of several runs."""
+    return sum(seconds_of(spec, settings) for spec in specs)
+
+
 def seconds_of(spec: Spec, settings: Settings) -> float:
     """A guess of the duration of a run."""
     label, groups = spec.case.label, settings.scale.key_groups / settings.target
@@ -224,5 +228,5 @@ def seconds_of(spec: Spec, settings: Settings) -> float:
     if spec.case.strategy == "megaphone":
         steps = {"all-at-once": 1.0, "fluid": groups}.get(PLANS.get(label, ""), groups / 4)
         move = steps * STEP_SECONDS
-    loading = spec.load.preload_rows / PRELOAD_ROWS_A_SECOND
+    loading = spec.load.preload_rows / spec.load.preload_rate
     return START_SECONDS + loading + settings.settle + 2 * settings.steady + move

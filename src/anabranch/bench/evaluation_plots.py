@@ -25,11 +25,11 @@ COLOURS = {
     "order-unaware": "#8c564b",
     "pause": "#333333",
     "stop-restart": "#d62728",
-    "megaphone:plan=all-at-once": "#d62728",
-    "megaphone:plan=fluid": "#2ca02c",
-    CONTROL: "0.55",
+    "megaphone:plan=all-at-once": "#6a00a8",
+    "megaphone:plan=fluid": "#005f73",
+    CONTROL: "#8c8c8c",
 }
-"""Of strategies, the same in all pictures."""
+"""Of strategies, the same in all pictures; any of them may meet in one panel."""
 OTHERS_A_PANEL = 4
 """Curves in a panel besides those of `live` and of the control run."""
 MARGIN_SECONDS = 6.0
@@ -143,7 +143,9 @@ def _curve(axes: Any, run: Result, **style: Any) -> None:
     assert run.timeline is not None
     points = run.timeline.points()
     due, waited = [p.done - p.slowest for p in points], [p.slowest for p in points]
-    axes.plot(due, waited, color=_colour(run.label), **style)
+    # Options that have no colour of their own are not the strategy as it is.
+    line = "-" if run.label in COLOURS else "--"
+    axes.plot(due, waited, color=_colour(run.label), linestyle=line, **style)
 
 
 def _bars(
@@ -154,7 +156,8 @@ def _bars(
     for label, run in runs.items():
         assert run.move is not None
         place, seconds, peak = -len(names), run.move.seconds, run.phase("during").peak
-        axes.barh(place, seconds, 0.7, run.move.start, color=_colour(label))
+        hatch = "" if label in COLOURS else "//"
+        axes.barh(place, seconds, 0.7, run.move.start, color=_colour(label), hatch=hatch)
         text = f"  {seconds:.1f} s, peak {peak:.2f} s"
         axes.text(run.move.end, place, text, fontsize=8, va="center", clip_on=True)
         names.append(label)

@@ -72,9 +72,13 @@ def tables_of(part: str, settings: Settings, results: Results) -> list[Table]:
 def summary_line(result: Result) -> str:
     """One finished run in one line."""
     head = f"{result.load.name}: {result.label}"
+    right = {None: "not verified", True: "results equal", False: "RESULTS WRONG"}[result.is_right]
+    if result.is_right and not result.has_results:
+        right = "nothing came out, as expected"
+    if result.is_interrupted:
+        return f"{head}: interrupted ({right})"
     if result.error:
         return f"{head}: FAILED: {result.error}"
-    right = {None: "not verified", True: "results equal", False: "RESULTS WRONG"}[result.is_right]
     if result.move is None:
         return f"{head}: {right}"
     latency = result.phase("during")

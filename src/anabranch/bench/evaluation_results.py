@@ -18,6 +18,8 @@ from anabranch.workloads.verify import Verdict
 PHASES = ("before", "during", "after")
 STABLE_FACTOR = 1.1
 """Stable again: no batch above this times the peak before the move (DRRS' rule)."""
+INTERRUPTED = "interrupted"
+"""Instead of an error: somebody ended the run."""
 NOISE_WINDOWS = 40
 """Windows of a control run that are looked at for its own ups and downs."""
 
@@ -54,9 +56,19 @@ class Result:
         return not self.error and self.timeline is not None and bool(self.timeline.batches)
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody ended it: its figures do not count, but it has not failed."""
+        return self.error == INTERRUPTED
+
+    @property
     def is_right(self) -> bool | None:
         """Whether all outputs are equal to the oracle's; None: not verified."""
         return all(v.is_right for v in self.verdicts) if self.verdicts else None
+
+    @property
+    def has_results(self) -> bool:
+        """Whether every output had something to compare: two times nothing proves little."""
+        return all(v.expected_rows for v in self.verdicts)
 
     @property
     def end(self) -> float:
@@ -200,7 +212,7 @@ class Judgement:
     """Whether a reconfiguration was seamless, and what speaks against it."""
 
     word: str
-    """seamless, noise, disturbed, unclear, WRONG, failed or - (not known)."""
+    """seamless, noise, disturbed, unclear, WRONG, failed, interrupted or - (not known)."""
     reasons: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -222,12 +234,14 @@ RULE = (
 def judge(results: Results, load: Load, label: str) -> Judgement:
     """A strategy on a workload, over all repeats."""
     runs = [r for r in results.runs if r.load == load and r.label == label]
-    failed = [r.error for r in runs if r.error]
+    failed = [r.error for r in runs if r.error and not r.is_interrupted]
     if failed:
         return Judgement("failed", (failed[0],))
     wrong = [str(v) for r in runs for v in r.verdicts if not v.is_right]
     if wrong:
         return Judgement("WRONG", (wrong[0],))
+    if runs and all(r.is_interrupted for r in runs):
+        return Judgement(INTERRUPTED)
     found = {name: results.ratio(load, label, pick) for name, pick in PICKS.items()}
     if not runs or any(math.isnan(ratio) for ratio in found.values()):
         return Judgement("-")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from anabranch.bench.evaluation import INTERRUPTED
 from anabranch.bench.evaluation_plan import Settings, Spec
-from anabranch.bench.evaluation_results import Result
+from anabranch.bench.evaluation_results import INTERRUPTED, Result
 from anabranch.bench.load import Folders
 from anabranch.bench.rescale_runs import Say
 from anabranch.bench.workload_run import Moment, Rescale, RunResult, RunSettings, WorkloadRun

@@ -20,6 +20,7 @@ from anabranch.bench.evaluation_results import (
 )
 from anabranch.bench.latency import median
 from anabranch.bench.rescale_runs import CONTROL
+from anabranch.bench.workload_run import WARM_UP_BATCH_ROWS_MIN
 
 FIGURES: dict[str, Pick] = {"p50": lambda f: f.p50, "p99": lambda f: f.p99, **PICKS}
 """By name, in the order in which tables have them."""
@@ -65,14 +66,15 @@ def parameters(results: Results) -> Table:
     columns = ("workload", "parameters", "rows/s", "capacity", "load")
     note = (
         "Capacity: rows a second of the last warm-up batches, back to back, with the rows of a "
-        "second in each; larger batches would do more."
+        f"second in each, at least {WARM_UP_BATCH_ROWS_MIN:,}; larger batches would do more."
     )
     return Table("What was run", columns, rows, note)
 
 
 def failures(results: Results) -> Table:
-    """Runs without figures, and wrong results."""
-    rows = [(r.load.title, r.label, r.error) for r in results.runs if r.error]
+    """Runs without figures, unless somebody interrupted them, and wrong results."""
+    failed = [r for r in results.runs if r.error and not r.is_interrupted]
+    rows = [(r.load.title, r.label, r.error) for r in failed]
     rows += [
         (r.load.title, r.label, str(v)) for r in results.runs for v in r.verdicts if not v.is_right
     ]
@@ -137,9 +139,13 @@ def _peaks_note(load: Load, results: Results) -> str:
 
 
 def oracle(results: Results, load: Load, label: str) -> str:
-    """Whether all repeats had the results that the oracle has."""
-    found = [r.is_right for r in results.good(load, label) if r.is_right is not None]
-    return ("equal" if all(found) else "WRONG") if found else "-"
+    """Whether all repeats had the results that the oracle has, and whether it has any."""
+    runs = [r for r in results.good(load, label) if r.is_right is not None]
+    if not runs:
+        return "-"
+    if not all(r.is_right for r in runs):
+        return "WRONG"
+    return "equal" if all(r.has_results for r in runs) else "no rows"
 
 
 def against_control(results: Results, load: Load, label: str) -> str:

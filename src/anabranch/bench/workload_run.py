@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from anabranch.workloads.verify import Collected, Verdict, verify
 
 PRELOAD_ROWS_A_BATCH = 200_000
 WARM_UP_BATCHES = 4
+WARM_UP_BATCH_ROWS_MIN = 1000
 POLL_SECONDS = 0.1
 MOVE_SECONDS_MAX = 600.0
 KEY_GROUPS = 256
@@ -35,17 +35,6 @@ class Rescale:
 
     workers: int
     at: float
-
-    @classmethod
-    def parse(cls, text: str) -> Rescale:
-        """`3@20s`, `3@20` or `3@500ms`."""
-        found = re.fullmatch(r"(\d+)@(\d+(?:\.\d+)?)(ms|s|)", text)
-        if not found or int(found[1]) < 1:
-            raise InvalidArgument(
-                f"'{text}' is not a rescale. Write WORKERS@TIME, as in 3@20s: three workers, 20 "
-                "seconds after the load began."
-            )
-        return cls(int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1))
 
 
 @dataclass(frozen=True)
@@ -119,7 +108,7 @@ class RunResult:
     """Rows of the stream that were processed, preloaded ones included."""
     output_rows: int = 0
     capacity: float = math.nan
-    """Rows a second of the last batches of the warm-up, back to back, a second's rows in each."""
+    """Rows a second of the last batches of the warm-up, back to back."""
     replication: Replication | None = None
     changes: list[Change] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -159,7 +148,8 @@ class RunResult:
             "interrupted": self.interrupted,
             "rows": self.rows,
             "output_rows": self.output_rows,
-            "latency": {name: latency.to_json() for name, latency in self.phases()},
+            # A list: a run that goes out, in and out again has phases of the same name.
+            "latency": [{"phase": name} | latency.to_json() for name, latency in self.phases()],
             "reconfigurations": [
                 {"name": c.name, "start": c.window.start, "end": c.window.end}
                 | {"report": c.report.as_json()}
@@ -237,6 +227,7 @@ class WorkloadRun:
         self._settings = settings
         self._show = show
         self._should_stop = should_stop
+        self._pending = sorted(settings.rescales, key=lambda r: r.at)
         self._moves: list[tuple[float, MoveHandle]] = []
         self._ended: dict[int, float] = {}
         self._standby: MoveHandle | None = None
@@ -287,7 +278,7 @@ class WorkloadRun:
         preload = self._workload.preload_rows
         if preload:
             query.burst(preload, min(preload, PRELOAD_ROWS_A_BATCH), on("loading the state"))
-        rows = max(1000, int(self._settings.rate))
+        rows = warm_up_batch_rows(self._settings.rate)
         batches = query.burst(WARM_UP_BATCHES * rows, rows, on("warming up"))
         warm = batches[len(batches) // 2 :]
         self.result.capacity = median([b.rows / (b.committed - b.started) for b in warm])
@@ -299,12 +290,11 @@ class WorkloadRun:
             self._copied = self._standby.report().bytes
 
     def _load(self, service: StateService, query: LoadedQuery, load: OpenLoop) -> None:
-        pending = sorted(self._settings.rescales, key=lambda r: r.at)
         while self._goes_on(load):
             now = time.time() - load.started
-            if pending and now >= pending[0].at:
+            if self._pending and now >= self._pending[0].at:
                 self._end_standby(now)
-                self._moves.append((now, self._rescale(service, pending.pop(0).workers)))
+                self._moves.append((now, self._rescale(service, self._pending.pop(0).workers)))
             query.watch(POLL_SECONDS)
             for _, move in self._moves:
                 if move.number not in self._ended and move.wait(0):
@@ -335,7 +325,7 @@ class WorkloadRun:
     def _goes_on(self, load: OpenLoop) -> bool:
         """For the duration, and until the last reconfiguration is done and seen off."""
         seconds = time.time() - load.started
-        if seconds < self._settings.duration:
+        if seconds < self._settings.duration or self._pending:
             return True
         if all(move.number in self._ended for _, move in self._moves):
             return seconds < max(self._ended.values(), default=0.0) + self._settings.after
@@ -364,6 +354,11 @@ class WorkloadRun:
     def _check(self) -> None:
         if self._should_stop():
             raise _Stopped
+
+
+def warm_up_batch_rows(rate: float) -> int:
+    """Rows of each batch of the warm-up: those of a second, or a few more."""
+    return max(WARM_UP_BATCH_ROWS_MIN, int(rate))
 
 
 def groups_of(service: StateService) -> dict[str, int]:

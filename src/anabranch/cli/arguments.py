@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
+
+UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0}
+"""Of times, in seconds."""
 
 
 def positive(text: str) -> float:
@@ -20,3 +24,11 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return number
+
+
+def seconds(text: str) -> float:
+    """A time: `30`, `30s`, `1.5s`, `500ms` or `2m`."""
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a time; write 30s, 500ms or 2m")
+    return float(found[1]) * UNITS[found[2]]

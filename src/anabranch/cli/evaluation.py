@@ -27,6 +27,7 @@ PARTS = {
     "megaphone": "all at once, one by one, in batches",
     "rhino": "the steady cost of replicas against their handover",
 }
+EXIT_WRONG = 1
 EXIT_INTERRUPTED = 130
 
 EPILOG = """\
@@ -74,15 +75,16 @@ def run_evaluation(args: argparse.Namespace) -> int:
     _check_libraries(settings)
     check_java()
     from anabranch.bench.evaluation import Evaluation, time_left
-    from anabranch.bench.evaluation_plan import plan, seconds_of
+    from anabranch.bench.evaluation_plan import plan, seconds_of_all, warm_ups
     from anabranch.bench.evaluation_report import summary_line
     from anabranch.bench.evaluation_runner import SparkRunner
     from anabranch.bench.session import spark_session
     from anabranch.cli.run import stop_on_interrupt
 
     specs = plan(settings)
-    whole = time_left(sum(seconds_of(spec, settings) for spec in specs))
-    print(f"{len(specs)} runs, about {whole}.", flush=True)
+    cold = warm_ups(specs, settings)
+    whole = time_left(seconds_of_all((*specs, *cold), settings))
+    print(f"{len(specs)} runs and {len(cold)} that warm up, about {whole}.", flush=True)
     with spark_session() as (spark, folder), stop_on_interrupt() as interrupts:
 
         def stop() -> bool:
@@ -99,9 +101,9 @@ def run_evaluation(args: argparse.Namespace) -> int:
         evaluation.on_run = on_run
         evaluation.run()
     report(args, evaluation)
-    if evaluation.interrupted:
-        return EXIT_INTERRUPTED
-    return 0 if evaluation.is_good else 1
+    if not evaluation.is_good:
+        return EXIT_WRONG
+    return EXIT_INTERRUPTED if evaluation.interrupted else 0
 
 
 def settings_from(args: argparse.Namespace) -> Settings:

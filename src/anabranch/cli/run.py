@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli.arguments import positive
+from anabranch.cli.arguments import count, positive, seconds
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
 
 if TYPE_CHECKING:
-    from anabranch.bench.workload_run import Moment, RunResult, RunSettings
+    from anabranch.bench.workload_run import Moment, Rescale, RunResult, RunSettings
     from anabranch.cli.main import Subparsers
     from anabranch.workloads.contract import Family
 
@@ -82,7 +82,7 @@ def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None
         "--rate", type=positive, default=family.rate, help=f"rows a second ({family.rate:,})"
     )
     options.add_argument(
-        "--duration", type=_seconds, default=30.0, metavar="TIME", help="of the load (30s)"
+        "--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)"
     )
     options.add_argument("--workers", type=int, default=2, metavar="N", help="at the start (2)")
     options.add_argument(
@@ -100,14 +100,6 @@ def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None
     options.add_argument(
         "--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)"
     )
-
-
-def _seconds(text: str) -> float:
-    """`30`, `30s`, `500ms` or `2m`."""
-    for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("", 1.0)):
-        if text.endswith(unit):
-            return positive(text.removesuffix(unit)) * seconds
-    raise AssertionError(text)
 
 
 def run_workload(args: argparse.Namespace, family: Family) -> int:
@@ -136,7 +128,7 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
 
 def _settings(args: argparse.Namespace) -> RunSettings:
     """Everything that can be wrong is found here, before Spark starts."""
-    from anabranch.bench.workload_run import Rescale, RunSettings
+    from anabranch.bench.workload_run import RunSettings
     from anabranch.errors import InvalidArgument
     from anabranch.migration.strategies import check
 
@@ -150,10 +142,25 @@ def _settings(args: argparse.Namespace) -> RunSettings:
         rate=args.rate,
         duration=args.duration,
         workers=args.workers,
-        rescales=tuple(Rescale.parse(text) for text in args.rescale),
+        rescales=tuple(map(parse_rescale, args.rescale)),
         strategy=args.strategy,
         verify=args.verify,
     )
+
+
+def parse_rescale(text: str) -> Rescale:
+    """`3@20s`: workers, and any time that `--duration` takes."""
+    from anabranch.bench.workload_run import Rescale
+    from anabranch.errors import InvalidArgument
+
+    workers, _, at = text.partition("@")
+    try:
+        return Rescale(count(workers), seconds(at))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise InvalidArgument(
+            f"'{text}' is not a rescale. Write WORKERS@TIME, as in 3@20s or 3@1m: three workers, "
+            "20 seconds or a minute after the load began."
+        ) from None
 
 
 @contextmanager
@@ -202,8 +209,8 @@ class Display:
         self._waiting_at = -1
         latency = "-" if moment.latency is None else f"{moment.latency * 1000:,.0f} ms"
         shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups.items())
-        seconds = f"{max(0.0, moment.seconds):.1f} s"
-        print(f"{seconds:>8} {moment.rows:>12,} {latency:>10}  {shares}{done}", flush=True)
+        since = f"{max(0.0, moment.seconds):.1f} s"
+        print(f"{since:>8} {moment.rows:>12,} {latency:>10}  {shares}{done}", flush=True)
 
     def _head(self) -> None:
         print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from anabranch.workloads.source import OUTPUT
 EXAMPLES = 3
 """Differences that a verdict shows."""
 
-_COUNT = "__count"
+_COUNT, _ROW = "__count", "__row"
 
 
 class Collected:
@@ -65,8 +65,28 @@ def fold(batches: Sequence[pa.Table], output: Output) -> pa.Table:
     whole = pa.concat_tables(tables)
     if not output.keys:
         return whole
-    keys = whole.select(list(output.keys)).to_pandas()
-    return whole.take(np.flatnonzero(~keys.duplicated(keep="last").to_numpy()))
+    keys = list(output.keys)
+    rows = whole.select(keys).append_column(_ROW, pa.array(np.arange(whole.num_rows)))
+    last = rows.group_by(keys).aggregate([(_ROW, "max")])
+    return whole.take(last.column(f"{_ROW}_max"))
+
+
+def repeated(batches: Sequence[pa.Table], output: Output) -> tuple[int, list[str]]:
+    """Rows of a batch beyond the first of their key, and some of these keys.
+
+    An output with keys must not have any: which of the rows counts would be luck.
+    """
+    count = 0
+    examples: list[str] = []
+    for table in batches if output.keys else ():
+        found = table.group_by(list(output.keys)).aggregate([([], "count_all")])
+        twice = found.filter(pc.field("count_all") > 1)
+        count += sum(twice.column("count_all").to_pylist()) - twice.num_rows
+        examples += [
+            f"{row.pop('count_all')} rows in one batch for {row}"
+            for row in twice.slice(0, EXAMPLES - len(examples)).to_pylist()
+        ]
+    return count, examples
 
 
 @dataclass(frozen=True)
@@ -117,9 +137,19 @@ def verify_tables(
 ) -> list[Verdict]:
     """Verdicts on all outputs, against tables."""
     return [
-        compare(name, expected[name], fold(collected.batches(name), output), output)
+        compare_batches(name, expected[name], collected.batches(name), output)
         for name, output in workload.outputs.items()
     ]
+
+
+def compare_batches(
+    name: str, expected: pa.Table, batches: Sequence[pa.Table], output: Output
+) -> Verdict:
+    """What the batches come to; a key that one of them has twice is wrong whatever it says."""
+    verdict = compare(name, expected, fold(batches, output), output)
+    count, examples = repeated(batches, output)
+    told = (*examples, *verdict.differences)[:EXAMPLES]
+    return replace(verdict, wrong_rows=verdict.wrong_rows + count, differences=told)
 
 
 def compare(name: str, expected: pa.Table, found: pa.Table, output: Output) -> Verdict:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from anabranch.bench.latency import Batch, Timeline, Window
 from anabranch.bench.openloop import OpenLoop
 from anabranch.bench.workload_run import Change, Moment, Rescale, RunResult, RunSettings
 from anabranch.cli import run as command
+from anabranch.cli.arguments import seconds as parse_seconds
 from anabranch.cli.main import main
 from anabranch.errors import InvalidArgument
 from anabranch.runtime.move import MoveReport
@@ -40,6 +43,9 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         (["nexmark", "--query", "q4", "--hot-auction-ratio", "0"], "at least 1"),
         (["auction", "--rescale", "3"], "WORKERS@TIME"),
         (["auction", "--rescale", "0@5s"], "WORKERS@TIME"),
+        (["auction", "--rescale", "3@5h"], "WORKERS@TIME"),
+        (["auction", "--rescale", "3@1m", "--duration", "1m"], "longer --duration"),
+        (["auction", "--duration", "0s"], "above 0"),
         (["auction", "--rescale", "3@50s", "--duration", "40s"], "longer --duration"),
         (["auction", "--workers", "0"], "between 1 and 256"),
         (["auction", "--rescale", "300@5s"], "between 1 and 256"),
@@ -87,12 +93,19 @@ def test_unknown_family() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30", 30), ("30s", 30), ("500ms", 0.5), ("2m", 120), ("1.5s", 1.5)]
+    ("text", "seconds"),
+    [("30", 30), ("30s", 30), ("500ms", 0.5), ("2m", 120), ("1.5s", 1.5), (".5m", 30), ("0", 0)],
 )
-def test_durations(text: str, seconds: float) -> None:
-    assert command._seconds(text) == seconds
-    if "m" not in text.replace("ms", ""):
-        assert Rescale.parse(f"3@{text}") == Rescale(3, seconds)
+def test_times(text: str, seconds: float) -> None:
+    """Durations and rescales are written in the same way."""
+    assert parse_seconds(text) == seconds
+    assert command.parse_rescale(f"3@{text}") == Rescale(3, seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", ".", "-1", "1h", "1 s", "nan", "inf", "1.2.3"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write 30s, 500ms or 2m"):
+        parse_seconds(text)
 
 
 # -- what is told --
@@ -158,11 +171,30 @@ def test_a_wrong_result_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json() -> None:
     said: dict[str, Any] = json.loads(json.dumps(result().to_json()))
-    assert said["latency"]["during 2 -> 3 workers"]["peak"] == pytest.approx(2.0)
+    names = [phase["phase"] for phase in said["latency"]]
+    assert names == [f"{w} 2 -> 3 workers" for w in ("before", "during", "after")]
+    assert said["latency"][1]["peak"] == pytest.approx(2.0)
     assert said["reconfigurations"][0]["report"]["groups"] == 85
     assert len(said["batches"]) == 10
     assert said["verdicts"][0]["right"] is True
-    assert not any(isinstance(v, float) and math.isnan(v) for v in said["latency"].values())
+    cells = [value for phase in said["latency"] for value in phase.values()]
+    assert not any(isinstance(value, float) and math.isnan(value) for value in cells)
+
+
+def test_json_has_phases_of_the_same_name() -> None:
+    """Out, in, and out again."""
+    found = result()
+    back = replace(report(), workers_before=("w1", "w2", "w3"), workers_after=("w1", "w2"))
+    found.changes = [
+        Change(Window(2.0, 3.0), report()),
+        Change(Window(4.0, 6.0), back),
+        Change(Window(7.0, 8.0), report()),
+    ]
+    phases = found.to_json()["latency"]
+    out = [phase for phase in phases if phase["phase"] == "during 2 -> 3 workers"]
+    assert len(phases) == 9
+    assert [phase["peak"] for phase in out] == pytest.approx([1.5, 2.0])
+    assert phases[4]["peak"] == pytest.approx(2.0)
 
 
 def test_display_is_a_line_a_second(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.workloads.contract import Output
-from anabranch.workloads.verify import compare, fold
+from anabranch.workloads.verify import compare, compare_batches, fold
 
 APPENDED, UPDATED, ABOUT = Output(), Output(keys=("k",)), Output(keys=("k",), tolerance=1e-9)
 
@@ -36,6 +36,35 @@ def test_keys_may_be_null() -> None:
         [table(k=[None, 1], v=[1, 2]), table(k=pa.array([None], pa.int64()), v=[3])], UPDATED
     )
     assert sorted(found.column("v").to_pylist()) == [2, 3]
+
+
+def test_large_keys_stay_apart_beside_null() -> None:
+    """As floating-point numbers they would be one."""
+    batches = [table(k=[2**60, 2**60 + 1, None], v=[1, 2, 3])]
+    assert fold(batches, UPDATED).num_rows == 3
+    assert compare_batches("out", batches[0], batches, UPDATED).is_right
+
+
+@pytest.mark.parametrize("second", [5, 1])
+def test_a_key_twice_in_a_batch_is_wrong_whatever_it_says(second: int) -> None:
+    """Whichever row comes last, the answer would be right by luck."""
+    batches = [table(k=[2, 1, 2, 2], v=[1, 1, second, 5]), table(k=[1], v=[3])]
+    expected = table(k=[1, 2], v=[3, 5])
+    verdict = compare_batches("out", expected, batches, UPDATED)
+    assert verdict.wrong_rows == 2
+    assert verdict.differences == ("3 rows in one batch for {'k': 2}",)
+    assert "WRONG" in str(verdict)
+
+
+def test_a_key_in_two_batches_is_an_update() -> None:
+    batches = [table(k=[1, 2], v=[1, 1]), table(k=[2], v=[5]), table(k=[1, 2], v=[3, 6])]
+    assert compare_batches("out", table(k=[1, 2], v=[3, 6]), batches, UPDATED).is_right
+    assert not compare_batches("out", table(k=[1, 2], v=[3, 5]), batches, UPDATED).is_right
+
+
+def test_appended_rows_may_repeat() -> None:
+    batches = [table(k=[1, 1], v=[1, 1])]
+    assert compare_batches("out", batches[0], batches, APPENDED).is_right
 
 
 @pytest.mark.parametrize(

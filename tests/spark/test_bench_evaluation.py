@@ -1,0 +1,174 @@
+"""`anabranch bench evaluation` on Spark: interrupted, and (soak) whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from anabranch.bench import session
+from anabranch.bench.evaluation_loads import Scale
+from anabranch.bench.evaluation_plan import plan, seconds_of_all, warm_ups
+from anabranch.bench.evaluation_results import INTERRUPTED
+from anabranch.bench.rescale_runs import CONTROL
+from anabranch.cli import evaluation as command
+from anabranch.cli.main import main
+
+KEYS = 2000
+WAIT = 240
+
+
+@pytest.fixture
+def _small(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command with the tests' session and a small state."""
+    scale = Scale(keys=KEYS, payload_bytes=16, key_count_rate=1000, key_groups=16)
+    monkeypatch.setattr(Scale, "quick", lambda: scale)
+    monkeypatch.setattr(session, "spark_session", lambda: nullcontext((spark, tmp_path / "runs")))
+
+
+def words_for(folder: Path, *strategies: str) -> list[str]:
+    return [
+        *("bench", "evaluation", "--quick", "--parts", "workloads", "rhino"),
+        *("--workloads", "key-count", "--strategies", *strategies, "--seconds", "0.5"),
+        *("--json", str(folder / "out.json"), "--markdown", str(folder / "out.md")),
+    ]
+
+
+def document_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    return found
+
+
+def outcomes(document: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(run["strategy"], run["error"]) for run in document["runs"]]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small")
+def test_ctrl_c_keeps_the_runs_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run that it ends, with replicas and a rescale, tells what it has."""
+    seen: list[str] = []
+
+    def on_progress(text: str) -> None:
+        if re.search(r": rhino: [2-9] s under load", text):
+            seen.append(text)
+            if len(seen) == 2:  # the first one may be told just before the rescale
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(command, "show_progress", on_progress)
+    assert main(words_for(tmp_path, "rhino")) == 130
+    document = document_in(tmp_path)
+    assert document["partial"] is True
+    assert outcomes(document) == [(CONTROL, None), ("rhino", INTERRUPTED)]
+    assert document["failures"]["rows"] == []
+    for run in document["runs"]:
+        (verdict,) = run["verdicts"]
+        assert verdict["right"]
+        assert verdict["expected_rows"] == KEYS
+        assert 0 < sum(rows for *_, rows in run["batches"]) < run["rows"] - KEYS
+    control, rhino = document["runs"]
+    assert control["move_window"] is None
+    assert control["replication"] is None
+    assert rhino["replication"]["copy_bytes"] > KEYS / 3 * 16
+    assert rhino["report"]["strategy"] == "rhino"
+    text = (tmp_path / "out.md").read_text()
+    assert "Interrupted: these are the results so far." in text
+    assert re.search(r"\| key-count +\| rhino .*\| interrupted", text)
+    assert re.search(r"\| +\| control .*\| equal", text)
+    said = capsys.readouterr().out
+    assert "2 runs and 1 that warm up, about" in said
+    assert "rhino: interrupted (results equal)" in said
+
+
+# -- as users start it --
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", "bench", "evaluation", "--quick", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.soak
+def test_the_command_with_riotbench_and_pictures(tmp_path: Path) -> None:
+    """And it takes about as long as it says."""
+    chosen, strategies = ["key-count", "stats", "pred"], ["live", "rhino"]
+    words = ["--parts", "workloads", "--workloads", *chosen, "--strategies", *strategies]
+    words += ["--json", "out.json", "--markdown", "out.md", "--plots", "plots"]
+    begun = time.monotonic()
+    process = start(tmp_path, *words)
+    try:
+        said, _ = process.communicate(timeout=2 * WAIT)
+    finally:
+        process.kill()
+    seconds = time.monotonic() - begun
+    assert process.returncode == 0, said
+    document = document_in(tmp_path)
+    assert len(document["runs"]) == len(chosen) * 3
+    verdicts = [verdict for run in document["runs"] for verdict in run["verdicts"]]
+    assert all(v["right"] and v["expected_rows"] for v in verdicts)
+    assert all(run["error"] is None for run in document["runs"])
+    assert document["partial"] is False
+    kept = [run["replication"] for run in document["runs"] if run["strategy"] == "rhino"]
+    assert all(replication["copy_bytes"] > 0 for replication in kept)
+    pictures = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert pictures == {"key-count.png", "riotbench-stats.png", "riotbench-pred.png"}
+    text = (tmp_path / "out.md").read_text()
+    assert all(f"(plots/{name})" in text for name in pictures)
+    settings = command.settings_from(
+        argparse.Namespace(
+            quick=True,
+            parts=["workloads"],
+            workloads=chosen,
+            strategies=strategies,
+            seconds=None,
+            rate=None,
+            repeat=None,
+        )
+    )
+    specs = plan(settings)
+    assert len(specs) == len(document["runs"])
+    assert seconds < 2 * seconds_of_all((*specs, *warm_ups(specs, settings)), settings)
+
+
+@pytest.mark.soak
+def test_ctrl_c_in_a_terminal(tmp_path: Path) -> None:
+    """It goes to the whole group: JVM and workers get it too."""
+    words = ["--parts", "workloads", "--workloads", "key-count", "--strategies", "live"]
+    process = start(tmp_path, *words, "--seconds", "6", "--json", "out.json")
+    try:
+        assert process.stdout is not None
+        said = []
+        limit = time.monotonic() + WAIT
+        for line in process.stdout:
+            said.append(line)
+            assert time.monotonic() < limit, "".join(said)
+            if line.startswith("[2/2"):
+                time.sleep(7)  # less than its load takes
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        rest, _ = process.communicate(timeout=WAIT)
+    finally:
+        process.kill()
+    assert process.returncode == 130, "".join(said) + rest
+    assert "key-count: control: interrupted (results equal)" in rest
+    assert "Interrupted: these are the results so far." in rest
+    assert outcomes(document_in(tmp_path)) == [("live", None), (CONTROL, INTERRUPTED)]
