@@ -1,5 +1,4 @@
-"""Every dataflow equals its oracle: quiet, rescaled while it runs, with a worker killed, restarted.
-"""
+"""Every dataflow equals its oracle: quiet, rescaled while it runs, with a worker killed, restarted."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -95,7 +96,7 @@ def test_a_message_that_cannot_be_taken_does_not_end_the_subscription(
     with Subscription(broker.address, "models", take):
         publish(broker.address, "models", ["first", "bad", "second"])
         assert received.wait(2) == ["first", "second"]
-    assert "A message of topic models was left out: This one is of no use." in caplog.text
+    assert re.search("topic models was left out:.* This one is of no use", caplog.text)
 
 
 @needs_mosquitto
