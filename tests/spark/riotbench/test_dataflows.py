@@ -1,4 +1,4 @@
-"""Every dataflow equals its oracle: quiet, rescaled while it runs, with a worker killed, restarted."""
+"""Every dataflow equals its oracle: quiet, rescaled, killed inside a batch, restarted."""
 
 from __future__ import annotations
 

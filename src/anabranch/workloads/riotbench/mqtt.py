@@ -157,7 +157,7 @@ class Subscription:
             self.close()
             raise AnabranchError(f"The MQTT broker did not accept a subscription to {topic}.")
 
-    def _take(self, payload: bytes) -> None:
+    def _take(self, payload: bytes | bytearray) -> None:
         """An error here would end the client's thread, and nobody would hear another message."""
         try:
             self._receive(payload.decode())
