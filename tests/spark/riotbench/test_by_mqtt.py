@@ -91,7 +91,7 @@ def test_pred_hears_of_new_models(spark: SparkSession, tmp_path: Path, broker: B
     assert sorted(classes) == sorted(f"{number},{kind}" for number, kind in expected)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ctrl_c_finishes_what_was_sent() -> None:
     """The broker of a run is not interrupted with it: the last batch is published and verified."""
     words = ["run", "riotbench", "--app", "etl", "--dataset", "grid", "--sensors", "40"]
