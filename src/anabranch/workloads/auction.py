@@ -44,7 +44,7 @@ from anabranch.workloads.nexmark.bidding import (
 )
 from anabranch.workloads.nexmark.config import NexmarkConfig
 from anabranch.workloads.nexmark.family import add_generator_options, config_from
-from anabranch.workloads.nexmark.generator import NexmarkEvents
+from anabranch.workloads.nexmark.generator import AUCTION, BID, NexmarkEvents
 from anabranch.workloads.nexmark.workload import (
     WATERMARK_DELAY_MS,
     check_disorder,
@@ -54,6 +54,9 @@ from anabranch.workloads.source import tagged
 
 POPULAR = 10
 """An auction with more bids than this is popular."""
+
+KINDS = (AUCTION, BID)
+"""What it reads."""
 
 AVERAGES_OUTPUT, POPULAR_OUTPUT = "averages", "popular"
 CHANGES = "popular boolean, auction long, category long, rise long, auctions long"
@@ -149,7 +152,7 @@ class AuctionWorkload(Workload):
     def build(self, service: StateService, events: DataFrame) -> DataFrame:
         """Both outputs."""
         return tagged(
-            build(service, with_watermark(events)),
+            build(service, with_watermark(events, KINDS)),
             {
                 AVERAGES_OUTPUT: ("not popular", ["category", "average"]),
                 POPULAR_OUTPUT: ("popular", ["auction", "category"]),
@@ -158,7 +161,7 @@ class AuctionWorkload(Workload):
 
     def expected(self, events: pa.Table) -> Mapping[str, pa.Table]:
         """A join over all events at once."""
-        site = oracle.Site(events, WATERMARK_DELAY_MS * 1000)
+        site = oracle.Site(events, WATERMARK_DELAY_MS * 1000, KINDS)
         auctions = oracle.winners(site)
         popular = auctions[auctions["bids"] > POPULAR]
         return {

@@ -115,6 +115,8 @@ class Family(ABC):
     def from_options(self, options: argparse.Namespace) -> Workload:
         """The workload that the options describe; `options.rate` is the rate of the load.
 
+        A family whose rate depends on other options has `None` there until it is called, and sets
+        it.
         Raises InvalidArgument, with what to write instead, before anything heavy is started.
         """
 

@@ -1,23 +1,28 @@
-"""What dataflows publish, and models that are announced, over a real broker."""
+"""What dataflows publish, models that are announced, and Ctrl-C, with a real broker."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.workloads.riotbench.etl import Etl
-from anabranch.workloads.riotbench.modelstore import ModelStore
+from anabranch.workloads.riotbench.models import parse_name, train
 from anabranch.workloads.riotbench.mqtt import Broker, Subscription, find_mosquitto
 from anabranch.workloads.riotbench.pred import Prediction
 from anabranch.workloads.riotbench.prediction import CLASS_TOPIC, ERROR_TOPIC
 from anabranch.workloads.riotbench.streams import find_messages
-from anabranch.workloads.riotbench.training import announce
 from tests.spark.riotbench.running import WAIT, check, nothing
 
 pytestmark = pytest.mark.skipif(
@@ -43,22 +48,28 @@ def test_etl_publishes_what_comes_out(spark: SparkSession, tmp_path: Path, broke
     received: list[str] = []
     with Subscription(broker.address, stream.dataset.topic, received.append):
         workload = Etl(stream, broker.address)
-        found = check(spark, tmp_path, workload, 1200, 3, nothing)["published"]
+        found = check(spark, tmp_path, workload, 1200, 4, nothing)["published"]
         wait_for(received, 1200)
     assert sorted(received) == sorted(pa.concat_tables(found).column("message").to_pylist())
 
 
 def test_pred_hears_of_new_models(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
-    models = str(tmp_path / "models")
-    store = ModelStore(models)
-    workload = Prediction(find_messages("city", sensors=40), models, broker.address, block=100)
+    """In a folder with models that TRAIN has left, which are numbered by time."""
+    stream = find_messages("city", sensors=40)
+    workload = Prediction(stream, str(tmp_path / "models"), broker.address, 0.5, block=100)
+    store, trained_until = workload.store, stream.dataset.start_ms + 120_000
+    features = np.random.default_rng(1).uniform(1, 50, (200, len(stream.dataset.features)))
+    for trained in train(stream.dataset, trained_until, features):
+        store.upload(trained)
+        store.activate(trained.name)
+
+    def numbers() -> list[int]:
+        return [parse_name(name)[2] for name in store.current("city").values()]
 
     def update() -> None:
-        for trained in workload.retraining.train(1):
-            announce(store, broker.address, trained)
-        limit = time.monotonic() + WAIT
-        while not all("-1." in name for name in store.current().values()):
-            assert time.monotonic() < limit, "the announcement has not arrived"
+        before, limit = max(numbers()), time.monotonic() + WAIT
+        while min(numbers()) <= before:
+            assert time.monotonic() < limit, "no new models"
             time.sleep(0.05)
 
     classes: list[str] = []
@@ -70,8 +81,40 @@ def test_pred_hears_of_new_models(spark: SparkSession, tmp_path: Path, broker: B
         found = pa.concat_tables(batches)
         wait_for(classes, 2000)
         wait_for(errors, 2000 - found.column("error").null_count)
-    assert {name for b in batches[2:] for name in b.column("regression").to_pylist()} == {
-        "city-MLR-1.model"
-    }
+    for column in ("regression", "tree"):
+        old, new = (
+            [parse_name(name)[2] for b in some for name in b.column(column).to_pylist()]
+            for some in (batches[:2], batches[2:])
+        )
+        assert trained_until <= min(old) <= max(old) < min(new), "models change while it runs"
     expected = zip(found.column("id").to_pylist(), found.column("class").to_pylist(), strict=True)
     assert sorted(classes) == sorted(f"{number},{kind}" for number, kind in expected)
+
+
+@pytest.mark.soak
+def test_ctrl_c_finishes_what_was_sent() -> None:
+    """The broker of a run is not interrupted with it: the last batch is published and verified."""
+    words = ["run", "riotbench", "--app", "etl", "--dataset", "grid", "--sensors", "40"]
+    words += ["--broker", "own", "--rate", "300", "--duration", "10m", "--verify"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if re.match(r" +[1-9][0-9.]* s ", line):  # under load
+                # As a terminal does: to the whole group.
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        rest, _ = process.communicate(timeout=WAIT)
+    finally:
+        process.kill()
+    assert process.returncode == 130, "".join(said) + rest
+    assert "Interrupted." in rest
+    assert re.search(r"published: all [0-9,]+ rows are right", rest), rest

@@ -1,4 +1,4 @@
-"""Every dataflow equals its oracle: quiet, rescaled while it runs, with a worker killed."""
+"""Every dataflow equals its oracle: quiet, rescaled, killed inside a batch, restarted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
+from anabranch import StateService
 from anabranch.workloads.riotbench.charts import ChartFolder
 from anabranch.workloads.riotbench.datasets import DATASETS
 from anabranch.workloads.riotbench.etl import Etl
@@ -21,21 +23,24 @@ from anabranch.workloads.riotbench.streams import Messages, find_messages
 from anabranch.workloads.riotbench.table import RowTable
 from anabranch.workloads.riotbench.train import Training
 from anabranch.workloads.riotbench.training import announce
+from anabranch.workloads.source import event_stream, one_query
+from anabranch.workloads.verify import Collected, verify
 from tests.spark.riotbench.running import (
     Event,
+    Lots,
     check,
-    kill_worker,
+    kill_inside_a_batch,
     nothing,
     rescale,
     rescale_and_kill,
 )
 
-BATCHES = 4
+BATCHES = 5
 
 
 def cases(quiet: str, rescaled: str, killed: str) -> Callable[..., None]:
     """Another data set for each event: the operators are the same. Single events are for soak."""
-    pairs = [(quiet, nothing), (rescaled, rescale), (killed, kill_worker)]
+    pairs = [(quiet, nothing), (rescaled, rescale), (killed, kill_inside_a_batch)]
     alone = [
         pytest.param(dataset, event, id=f"{dataset}-{event.__name__}", marks=pytest.mark.soak)
         for dataset, event in pairs
@@ -85,7 +90,7 @@ def test_train(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) 
     names = sorted(set(pa.concat_tables(found).column("name").to_pylist()))
     store = ModelStore(models)
     assert len(names) >= 4
-    assert store.current() == {"DTC": names[len(names) // 2 - 1], "MLR": names[-1]}
+    assert store.current(dataset) == {"DTC": names[len(names) // 2 - 1], "MLR": names[-1]}
     for name in names:
         assert store.load(name).n_features_in_ >= 1
 
@@ -97,14 +102,76 @@ def test_pred(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -
     workload = Prediction(find_messages(dataset, sensors=40), models, block=100)
 
     def update() -> None:
-        for trained in workload.retraining.train(1):
-            announce(ModelStore(models), None, trained)
+        for trained in workload.retraining.upload(1):
+            announce(workload.store, None, trained)
 
-    rows = 2400
+    rows = 2500
     batches = check(spark, tmp_path, workload, rows, BATCHES, event, update)["errors"]
     found = pa.concat_tables(batches).sort_by("id")
     assert found.column("id").to_pylist() == list(range(rows))
     for kind, column in (("MLR", "regression"), ("DTC", "tree")):
-        old, new = ([f"{dataset}-{kind}-{n}.model"] * (rows // 2) for n in (0, 1))
-        assert found.column(column).to_pylist() == old + new, "all tasks change at once"
+        old, new = (f"{dataset}-{kind}-{n}.model" for n in (0, 1))
+        models_used = [old] * 1000 + [new] * 1500
+        assert found.column(column).to_pylist() == models_used, "all tasks change at once"
     assert found.column("error").null_count < rows // 2
+
+
+class Restarted:
+    """PRED in a driver that dies in its second batch, and in the one that takes over."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self.rows, self._size = 1500, 500
+
+    def workload(self) -> Prediction:
+        """A new object, as in a new process."""
+        models, pins = (str(self._folder / name) for name in ("models", "pins"))
+        return Prediction(find_messages("city", sensors=40), models, block=100, pins=pins)
+
+    def run(self, workload: Prediction, write: Callable[[DataFrame, int], None]) -> None:
+        """Until there are no more rows, or until the query fails."""
+        gate = self._folder / "gate"
+        gate.touch()
+        pace = Lots(self._size, self.rows, gate, gate)
+        location = str(self._folder / "state")
+        with StateService(self._spark, location, workers=2, key_groups=16) as service:
+            events = event_stream(self._spark, workload.events, pace)
+            query = (
+                one_query(workload.build(service, events))
+                .writeStream.foreachBatch(write)
+                .option("checkpointLocation", str(self._folder / "checkpoint"))
+                .start()
+            )
+            try:
+                query.processAllAvailable()
+            finally:
+                query.stop()
+
+
+def test_a_batch_that_runs_again_predicts_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver dies in a batch; when another one repeats it, there are newer models."""
+    restarted = Restarted(spark, tmp_path)
+    sink, seen = Collected(["errors"]), []
+    first = restarted.workload()
+
+    def die_in_the_second(batch: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            seen.append(batch.toArrow())
+            raise RuntimeError("the driver dies here")
+        sink.write(batch, batch_id)
+
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        restarted.run(first, die_in_the_second)
+    for trained in first.retraining.upload(1):
+        announce(first.store, None, trained)
+    second = restarted.workload()
+    restarted.run(second, sink.write)
+
+    batches = [batch.sort_by("id") for batch in sink.batches("errors") if batch.num_rows]
+    assert batches[1].equals(seen[0].sort_by("id"))
+    used = [set(batch.column("tree").to_pylist()) for batch in batches]
+    assert used == [{"city-DTC-0.model"}, {"city-DTC-0.model"}, {"city-DTC-1.model"}]
+    assert [str(v) for v in verify(second, restarted.rows, sink)] == [
+        "errors: all 1,500 rows are right"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,24 @@ from anabranch.errors import InvalidArgument
 from anabranch.workloads.contract import Workload
 from anabranch.workloads.registry import find_family
 from anabranch.workloads.riotbench import family as module
+from anabranch.workloads.riotbench.datasets import DATASETS
 from anabranch.workloads.riotbench.family import APPS, RiotbenchFamily, make
+from anabranch.workloads.riotbench.pred import Prediction
 from anabranch.workloads.riotbench.streams import find_messages
+from anabranch.workloads.riotbench.train import Training
+
+
+def options_of(*words: str) -> argparse.Namespace:
+    """As the command has them."""
+    parser = argparse.ArgumentParser()
+    family = RiotbenchFamily()
+    parser.add_argument("--rate", type=int, default=family.rate)
+    family.add_options(parser)
+    return parser.parse_args(words)
 
 
 def workload(*words: str) -> Workload:
-    parser = argparse.ArgumentParser()
-    family = RiotbenchFamily()
-    family.add_options(parser)
-    return family.from_options(parser.parse_args(words))
+    return RiotbenchFamily().from_options(options_of(*words))
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -31,10 +41,46 @@ def test_every_application(app: str, tmp_path: Path) -> None:
     assert made.events.schema.names == ["id", "message"]
 
 
-def test_all_of_them() -> None:
+def test_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of workloads needs no folders yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     family = find_family("riotbench")
     made = family.standard(family.rate)
     assert len({w.name for w in made}) == 16
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("app", ["train", "pred"])
+def test_temporary_folders(app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each workload, made when it is needed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = (make(app, find_messages("city")) for _ in range(2))
+    assert isinstance(first, Training | Prediction)
+    assert isinstance(second, Training | Prediction)
+    assert first.store is first.store
+    assert first.store != second.store
+    assert {Path(w.store.path) for w in (first, second)} == set(tmp_path.iterdir())
+
+
+def test_pins_are_not_left_among_the_models(tmp_path: Path) -> None:
+    """And are found again where a query says that they are."""
+    models = tmp_path / "models"
+    stream = find_messages("city", sensors=5)
+    made = Prediction(stream, str(models))
+    made.retraining.start(lambda: False)
+    made.pins.models_of(0)
+    assert not [path for path in models.iterdir() if path.is_dir()]
+    one, other = (Prediction(stream, str(models), pins=str(tmp_path / "pins")) for _ in range(2))
+    assert one.pins == other.pins
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_data_set_has_a_rate(dataset: str) -> None:
+    rates = {"city": 700, "taxi": 400, "fit": 500, "grid": 1000}
+    for words, rate in (([], rates[dataset]), (["--rate", "77"], 77)):
+        options = options_of("--app", "etl", "--dataset", dataset, *words)
+        RiotbenchFamily().from_options(options)
+        assert options.rate == rate
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import xml.etree.ElementTree as ElementTree
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -90,14 +92,14 @@ def models(*ends: int) -> Sequence[Any]:
 
 def test_later_models_become_current_and_stay(tmp_path: Path) -> None:
     store = ModelStore(str(tmp_path / "models"))
-    assert store.current() == {}
+    assert store.current("taxi") == {}
     for trained in models(1, 3, 2):
         store.upload(trained)
     with pytest.raises(InvalidArgument, match="Upload it first"):
         store.activate("taxi-MLR-9.model")
     for name in ("taxi-MLR-1.model", "taxi-MLR-3.model", "taxi-DTC-2.model", "taxi-MLR-2.model"):
         store.activate(name)
-    assert store.current() == {"MLR": "taxi-MLR-3.model", "DTC": "taxi-DTC-2.model"}
+    assert store.current("taxi") == {"MLR": "taxi-MLR-3.model", "DTC": "taxi-DTC-2.model"}
     loaded = store.load("taxi-MLR-3.model")
     assert loaded.coef_.tolist() == models(3)[0].model.coef_.tolist()
 
@@ -112,7 +114,7 @@ def activated(folder: Path, *ends: int) -> ModelStore:
 
 def test_a_block_keeps_its_models(tmp_path: Path) -> None:
     store = activated(tmp_path, 1)
-    pins = Pins(store, str(tmp_path / "pins"), 10)
+    pins = Pins(store, "taxi", str(tmp_path / "pins"), 10)
     before = pins.models_of(0)
     activated(tmp_path, 2)
     assert pins.models_of(0) == before == {"MLR": "taxi-MLR-1.model", "DTC": "taxi-DTC-1.model"}
@@ -122,11 +124,11 @@ def test_a_block_keeps_its_models(tmp_path: Path) -> None:
 def test_all_tasks_agree_on_the_models_of_a_block(tmp_path: Path) -> None:
     store = activated(tmp_path, 1, 2)
     names = ("taxi-MLR-1.model", "taxi-MLR-2.model")
-    pins = Pins(store, str(tmp_path / "pins"))
+    pins = Pins(store, "taxi", str(tmp_path / "pins"))
 
     def ask(number: int) -> str:
         if number % 2:
-            (tmp_path / "current-MLR").write_text(names[number % 4 // 2])
+            (tmp_path / "current-taxi-MLR").write_text(names[number % 4 // 2])
         return pins.models_of(number // 8)["MLR"]
 
     with ThreadPoolExecutor(8) as pool:
@@ -139,7 +141,7 @@ def test_all_tasks_agree_on_the_models_of_a_block(tmp_path: Path) -> None:
 def test_predictions_use_the_models_of_each_block(tmp_path: Path) -> None:
     """With a perfect model there is no error, with a constant one it is known."""
     store = activated(tmp_path, 1)
-    pins = Pins(store, str(tmp_path / "pins"), 2)
+    pins = Pins(store, "taxi", str(tmp_path / "pins"), 2)
     features = [[60.0, 1.0, 9.0], [120.0, 2.0, 50.0]]
 
     def rows(*ids: int) -> pa.Table:
@@ -160,8 +162,8 @@ def test_predictions_use_the_models_of_each_block(tmp_path: Path) -> None:
 
 
 def test_without_models_it_is_told_where_to_get_them(tmp_path: Path) -> None:
-    pins = Pins(ModelStore(str(tmp_path)), str(tmp_path / "pins"))
-    with pytest.raises(InvalidArgument, match="--app train"):
+    pins = Pins(ModelStore(str(tmp_path)), "taxi", str(tmp_path / "pins"))
+    with pytest.raises(InvalidArgument, match="--app train --dataset taxi"):
         pins.models_of(0)
 
 
@@ -169,7 +171,48 @@ def test_history_gives_models_to_start_from(tmp_path: Path) -> None:
     store = ModelStore(str(tmp_path))
     retraining = Retraining(find_messages("taxi"), store)
     retraining.start(lambda: False)
-    assert store.current() == {"MLR": "taxi-MLR-0.model", "DTC": "taxi-DTC-0.model"}
+    assert store.current("taxi") == {"MLR": "taxi-MLR-0.model", "DTC": "taxi-DTC-0.model"}
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < limit, "it takes too long"
+        time.sleep(0.05)
+
+
+def retrain(store: ModelStore) -> None:
+    """In the background, until the current models are newer than before."""
+
+    def numbers() -> list[int]:
+        return [parse_name(name)[2] for name in store.current("taxi").values()]
+
+    before, done = max(numbers()), threading.Event()
+    Retraining(find_messages("taxi"), store, None, 0.2).start(lambda: not done.is_set())
+    wait_until(lambda: min(numbers()) > before)
+    done.set()
+
+
+def test_new_models_follow_whatever_is_there(tmp_path: Path) -> None:
+    """TRAIN numbers its models by time; those of PRED, in this run and the next, are newer."""
+    store = ModelStore(str(tmp_path))
+    for trained in train(TAXI, TAXI.start_ms + 864_000, trips(500)):
+        store.upload(trained)
+        store.activate(trained.name)
+    (tmp_path / "taxi-notes.model").write_text("somebody else's")
+    retrain(store)
+    retrain(store)
+
+
+def test_data_sets_do_not_mix(tmp_path: Path) -> None:
+    """In one folder; a model of three columns is of no use to a stream of five."""
+    store = activated(tmp_path, 9)
+    retraining = Retraining(find_messages("city"), store)
+    retraining.start(lambda: False)
+    assert store.current("city") == {"MLR": "city-MLR-0.model", "DTC": "city-DTC-0.model"}
+    assert store.current("taxi") == {"MLR": "taxi-MLR-9.model", "DTC": "taxi-DTC-9.model"}
+    pins = Pins(store, "city", str(tmp_path / "pins"))
+    assert store.load(pins.models_of(0)["MLR"]).n_features_in_ == 4
 
 
 def test_a_chart_has_a_line_for_each_field() -> None:

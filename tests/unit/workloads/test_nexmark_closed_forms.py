@@ -16,11 +16,12 @@ import pytest
 from anabranch.workloads.auction import AuctionWorkload
 from anabranch.workloads.nexmark import oracle
 from anabranch.workloads.nexmark.config import NexmarkConfig
-from anabranch.workloads.nexmark.generator import NexmarkEvents
+from anabranch.workloads.nexmark.generator import AUCTION, BID, PERSON, NexmarkEvents
 from anabranch.workloads.nexmark.workload import QUERIES, NexmarkWorkload
 
 CASES = [(150_000, 1000), (300_000, 10_000)]
 BASE_MS = 1_436_918_400_000
+KINDS = (PERSON, AUCTION, BID)
 
 cases = pytest.mark.parametrize(("rows", "rate"), CASES)
 
@@ -34,7 +35,16 @@ def events(rows: int, rate: int) -> Any:
 @cache
 def site(rows: int, rate: int) -> oracle.Site:
     """With a watermark that closes everything."""
-    return oracle.Site(events(rows, rate), -(10**12))
+    return oracle.Site(events(rows, rate), -(10**12), KINDS)
+
+
+def test_only_what_a_query_reads_moves_its_watermark() -> None:
+    """Ten events a second; the last one, at 20 s, is a person."""
+    delay_us = 4_000_000
+    kinds = {(BID,): 19.9, (AUCTION, BID): 19.9, (PERSON, AUCTION): 20.0}
+    for read, newest in kinds.items():
+        found = oracle.Site(events(201, 10), delay_us, read).watermark
+        assert found == BASE_MS * 1000 + newest * 1_000_000 - delay_us
 
 
 def winning_price(block: int) -> int:
@@ -101,7 +111,7 @@ def test_q5(rows: int, rate: int, windows: int, lowest: int) -> None:
 def test_q6_of_one_seller_after_the_other() -> None:
     """Auctions never end in this stream: with a watermark far ahead, all close at once, by id."""
     rows, rate = CASES[0]
-    far = oracle.Site(events(rows, rate), -(10**16))
+    far = oracle.Site(events(rows, rate), -(10**16), KINDS)
     found = oracle.q6(far).to_pydict()
     assert found["auction"] == [1000 + 100 * j for j in range(90)]
     by_seller: dict[int, list[int]] = {}

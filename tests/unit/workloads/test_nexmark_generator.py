@@ -227,18 +227,39 @@ def test_delayed_events() -> None:
     st.sampled_from([0.0, 0.2, 1.0]),
     st.booleans(),
     st.booleans(),
+    st.one_of(st.integers(1, 3000), st.floats(0.5, 3000)),
+    st.integers(0, 400),
 )
 def test_any_cut_gives_the_same_events(
-    sizes: list[int], group: int, delayed: float, text: bool, stub: bool
+    sizes: list[int],
+    group: int,
+    delayed: float,
+    text: bool,
+    stub: bool,
+    rate: float,
+    delay_ms: int,
 ) -> None:
     config = NexmarkConfig(
-        rate=500, group=group, delayed=delayed, delay_ms=100, text=text, stub=stub, seed=3
+        rate=rate, group=group, delayed=delayed, delay_ms=delay_ms, text=text, stub=stub, seed=3
     )
     generator = NexmarkEvents(config)
     bounds = np.cumsum([0, *sizes]).tolist()
     pieces = [generator.between(a, b) for a, b in pairwise(bounds)]
     whole = pa.Table.from_batches([generator.between(0, bounds[-1])])
     assert pa.Table.from_batches(pieces, generator.schema) == whole
+
+
+@pytest.mark.parametrize(
+    ("rate", "delay_ms"), [(100, 290), (3000, 1001), (2000, 0), (0.3, 3333), (9999.9, 77)]
+)
+def test_no_delayed_event_is_lost_between_pieces(rate: float, delay_ms: int) -> None:
+    """Whatever way the longest delay is rounded to places of the stream."""
+    generator = NexmarkEvents(NexmarkConfig(rate=rate, delayed=1.0, delay_ms=delay_ms))
+    rows = 9000
+    pieces = [generator.sent(first, first + 3) for first in range(0, rows, 3)]
+    whole = generator.sent(0, rows)
+    assert np.array_equal(np.concatenate(pieces), whole)
+    assert len(np.unique(whole)) == len(whole)
 
 
 def test_seeds_differ() -> None:

@@ -144,14 +144,24 @@ class NexmarkConfig:
         return start + (_SHUFFLE * numbers) % self.group
 
     @property
+    def longest_delay_ms(self) -> int:
+        """Of events that are sent late."""
+        return max(1, self.delay_ms)
+
+    def places(self, held_ms: Longs) -> Longs:
+        """How many places of the stream pass in these times."""
+        return np.floor(held_ms * self.rate / 1000).astype(np.int64)
+
+    @property
     def delay_places(self) -> int:
         """The longest delay, in places of the stream."""
-        return math.floor(self.delay_ms / 1000 * self.rate) if self.delayed else 0
+        return int(self.places(np.array([self.longest_delay_ms]))[0]) if self.delayed else 0
 
     @property
     def disorder_ms(self) -> float:
         """How much older than the newest event before it an event can be."""
-        return (self.group - 1) * self.interval_us / 1000 + (self.delay_ms if self.delayed else 0)
+        held_ms = self.longest_delay_ms if self.delayed else 0
+        return (self.group - 1) * self.interval_us / 1000 + held_ms
 
     def horizon_ms(self, events: Longs) -> Longs:
         """Half the longest life of an auction: the time in which `in_flight_auctions` begin."""

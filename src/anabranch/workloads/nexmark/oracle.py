@@ -18,16 +18,15 @@ MICROS = 1_000_000
 class Site:
     """Persons, auctions and bids of a stream as data frames; times in microseconds (`at`)."""
 
-    def __init__(self, events: pa.Table, watermark_delay_us: int) -> None:
+    def __init__(self, events: pa.Table, watermark_delay_us: int, kinds: Sequence[int]) -> None:
+        """A query that reads events of some `kinds` only."""
         self.persons = _frame(events, PERSON, "person")
         self.auctions = _frame(events, AUCTION, "auction")
         self.bids = _frame(events, BID, "bid")
-        newest = max(
-            (int(f["at"].max()) for f in (self.persons, self.auctions, self.bids) if len(f)),
-            default=0,
-        )
+        read = [(self.persons, self.auctions, self.bids)[kind] for kind in kinds]
+        newest = max((int(frame["at"].max()) for frame in read if len(frame)), default=0)
         self.watermark = newest - watermark_delay_us
-        """Where the stream's watermark ends up."""
+        """Where the query's watermark ends up: others' events do not move it."""
 
 
 def _frame(events: pa.Table, kind: int, column: str) -> pd.DataFrame:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import shutil
-import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from anabranch.workloads.riotbench.streams import Messages
 
 APPS = ("etl", "stats", "train", "pred")
+DATASET = "city"
 OWN_BROKER = "own"
 RETRAIN_SECONDS = 5.0
 
@@ -40,13 +39,20 @@ class RiotbenchFamily(Family):
 
     name = "riotbench"
     description = "IoT dataflows over sensor messages: ETL, statistics, model training, prediction"
-    rate = 1000
+    rate = DATASETS[DATASET].load_rate
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Application, data set, and where results go besides the verification."""
         options = parser.add_argument_group("dataflow")
         options.add_argument("--app", choices=APPS, required=True, help="the dataflow")
-        options.add_argument("--dataset", choices=DATASETS, default="city", help="(city)")
+        rates = ", ".join(f"{name} {dataset.load_rate:,}" for name, dataset in DATASETS.items())
+        options.add_argument(
+            "--dataset",
+            choices=DATASETS,
+            default=DATASET,
+            help=f"the stream ({DATASET}); without --rate it has this many rows a second: {rates}",
+        )
+        parser.set_defaults(rate=None)  # whether it was given decides whose rate counts
         options.add_argument(
             "--sensors", type=int, metavar="N", help="number of senders (as the real data set)"
         )
@@ -59,7 +65,7 @@ class RiotbenchFamily(Family):
         options.add_argument("--table", metavar="FILE", help="etl: a SQLite file for the rows")
         options.add_argument("--charts", metavar="FOLDER", help="stats: draw charts there")
         options.add_argument(
-            "--models", metavar="FOLDER", help="train, pred: where models are (a temporary one)"
+            "--models", metavar="FOLDER", help="train, pred: where models are (a temporary folder)"
         )
         options.add_argument(
             "--range-seconds", type=float, metavar="S", help="train: length of a range"
@@ -74,6 +80,8 @@ class RiotbenchFamily(Family):
     def from_options(self, options: argparse.Namespace) -> Workload:
         """The application on its stream."""
         check_libraries()
+        if options.rate is None:
+            options.rate = DATASETS[options.dataset].load_rate
         if options.range_seconds is not None and options.range_seconds <= 0:
             raise InvalidArgument("--range-seconds must be above 0.")
         retrain = RETRAIN_SECONDS if options.retrain_seconds is None else options.retrain_seconds
@@ -124,11 +132,10 @@ def make(
         return Etl(stream, broker, table)
     if app == "stats":
         return Stats(stream, charts)
-    folder = models or _temporary_folder()
     if app == "train":
-        return Training(stream, folder, broker, range_seconds)
+        return Training(stream, models, broker, range_seconds)
     if app == "pred":
-        return Prediction(stream, folder, broker, retrain_seconds)
+        return Prediction(stream, models, broker, retrain_seconds)
     raise InvalidArgument(f"There is no application '{app}'. Known: {', '.join(APPS)}.")
 
 
@@ -157,9 +164,3 @@ def _broker(text: str) -> Address:
     broker = Broker()
     atexit.register(broker.stop)
     return broker.address
-
-
-def _temporary_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="anabranch-models-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -59,21 +59,21 @@ class Trained:
     model: Any
 
 
-def model_name(dataset: Dataset, kind: str, end_ms: int) -> str:
-    """The file of a model that was trained on the range that ends there."""
-    return f"{dataset.name}-{kind}-{end_ms}.model"
+def model_name(dataset: Dataset, kind: str, number: int) -> str:
+    """The file of a model. Of two models of a kind, the one with the higher number is newer."""
+    return f"{dataset.name}-{kind}-{number}.model"
 
 
 def parse_name(name: str) -> tuple[str, str, int]:
-    """Data set, kind and end of range of a model's name."""
+    """Data set, kind and number of a model's name."""
     parts = name.removesuffix(".model").split("-")
     if len(parts) != 3 or parts[1] not in KINDS or not parts[2].isdigit():
         raise InvalidArgument(f"'{name}' is not a model's name. They look like city-MLR-0.model.")
     return parts[0], parts[1], int(parts[2])
 
 
-def train(dataset: Dataset, end_ms: int, features: Floats) -> list[Trained]:
-    """Both models of a training range."""
+def train(dataset: Dataset, number: int, features: Floats) -> list[Trained]:
+    """Both models of some rows; TRAIN numbers them by the end of the range, in milliseconds."""
     regression, tree = train_regression(features), train_tree(features)
     weights = dict(zip(dataset.features[:-1], regression.coef_.tolist(), strict=True))
     labels = classes_of(features[:, -1])
@@ -85,6 +85,6 @@ def train(dataset: Dataset, end_ms: int, features: Floats) -> list[Trained]:
         (TREE, tree, {"leaves": float(tree.get_n_leaves()), "accuracy": accuracy, **shares}),
     ]
     return [
-        Trained(model_name(dataset, kind, end_ms), kind, len(features), figures, model)
+        Trained(model_name(dataset, kind, number), kind, len(features), figures, model)
         for kind, model, figures in described
     ]

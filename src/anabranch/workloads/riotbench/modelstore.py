@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import functools
 import json
 import os
 import pickle
+import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ from anabranch.workloads.riotbench.models import KINDS, Trained, parse_name
 
 @dataclass(frozen=True)
 class ModelStore:
-    """Uploads, downloads and the current model of each kind.
+    """Uploads, downloads and, for each data set, the current model of each kind.
 
     Models are pickles: open only folders that you trust.
     """
@@ -32,27 +35,50 @@ class ModelStore:
         """Keep a model under its name. It is not current yet."""
         _write(Path(self._made(), trained.name), pickle.dumps(trained.model))
 
+    def upload_next(
+        self, dataset: str, train: Callable[[int], Sequence[Trained]]
+    ) -> Sequence[Trained]:
+        """Train and keep models with a number above those of all that the data set has here.
+
+        Whatever the others were numbered by, these can become current.
+        """
+        with self._locked():
+            made = train(self._newest(dataset) + 1)
+            for trained in made:
+                self.upload(trained)
+        return made
+
     def load(self, name: str) -> Any:
         """A model by its name."""
         parse_name(name)
         return _loaded(str(Path(self.path, name)))
 
     def activate(self, name: str) -> None:
-        """Make a model current, unless one of a later range is: announcements may overtake."""
-        _, kind, end_ms = parse_name(name)
+        """Make a model current, unless one with a higher number is: announcements may overtake."""
+        dataset, kind, number = parse_name(name)
         if not Path(self.path, name).exists():
             raise InvalidArgument(f"There is no model {name} in {self.path}. Upload it first.")
         with self._locked():
-            current = self.current().get(kind)
-            if current is None or parse_name(current)[2] < end_ms:
-                _write(Path(self.path, f"current-{kind}"), name.encode())
+            current = self.current(dataset).get(kind)
+            if current is None or parse_name(current)[2] < number:
+                _write(self._current(dataset, kind), name.encode())
 
-    def current(self) -> dict[str, str]:
-        """Names of the current models, by kind."""
+    def current(self, dataset: str) -> dict[str, str]:
+        """Names of the current models of a data set, by kind."""
         found = {}
         for kind in KINDS:
             with contextlib.suppress(FileNotFoundError):
-                found[kind] = Path(self.path, f"current-{kind}").read_text(encoding="utf-8")
+                found[kind] = self._current(dataset, kind).read_text(encoding="utf-8")
+        return found
+
+    def _current(self, dataset: str, kind: str) -> Path:
+        return Path(self.path, f"current-{dataset}-{kind}")
+
+    def _newest(self, dataset: str) -> int:
+        found = -1
+        for file in Path(self._made()).glob(f"{dataset}-*.model"):
+            with contextlib.suppress(InvalidArgument):  # not one of ours
+                found = max(found, parse_name(file.name)[2])
         return found
 
     @contextmanager
@@ -75,6 +101,7 @@ class Pins:
     """
 
     store: ModelStore
+    dataset: str
     path: str
     block: int = 1000
     """Messages."""
@@ -84,12 +111,13 @@ class Pins:
         file = Path(self.path, str(block))
         with contextlib.suppress(FileNotFoundError):
             return _read(file)
-        current = self.store.current()
+        current = self.store.current(self.dataset)
         missing = [kind for kind in KINDS if kind not in current]
         if missing:
             raise InvalidArgument(
-                f"There is no current model {' and '.join(missing)} in {self.store.path}. Run "
-                "`anabranch run riotbench --app train` with the same --models first."
+                f"There is no current model {' and '.join(missing)} of {self.dataset} in "
+                f"{self.store.path}. Run `anabranch run riotbench --app train --dataset "
+                f"{self.dataset}` with the same --models first."
             )
         os.makedirs(self.path, exist_ok=True)
         scratch = file.with_name(f"{block}.{uuid.uuid4().hex}")
@@ -99,6 +127,13 @@ class Pins:
             os.link(scratch, file)
         scratch.unlink()
         return _read(file)
+
+
+def temporary_folder(purpose: str) -> str:
+    """A new folder that is gone when this process ends."""
+    folder = tempfile.mkdtemp(prefix=f"anabranch-{purpose}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import shutil
 import socket
 import subprocess
@@ -21,9 +22,13 @@ from anabranch.errors import AnabranchError, InvalidArgument
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
+_log = logging.getLogger("anabranch.workloads")
+
 TIMEOUT_SECONDS = 10.0
 _IN_FLIGHT = 1000
 _QOS = 1
+_BROKER_SCRIPT = '"$0" -c "$1" </dev/null & read -r _; kill $! 2>/dev/null; wait $!'
+"""Runs a broker for as long as standard input is open: it ends with us, whatever ends us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,11 @@ class Broker:
             "allow_anonymous true\npersistence false\nlog_type error\nmax_queued_messages 0\n",
             encoding="utf-8",
         )
-        self._process = subprocess.Popen([program, "-c", str(config)], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            ["sh", "-c", _BROKER_SCRIPT, program, str(config)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C ends the load; what was sent is still published
+        )
         self._wait()
 
     def _wait(self) -> None:
@@ -83,7 +92,8 @@ class Broker:
 
     def stop(self) -> None:
         """End it. Idempotent."""
-        self._process.terminate()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._process.wait()
         self._folder.cleanup()
 
@@ -136,14 +146,23 @@ class Subscription:
     """Calls a function with the text of every message of a topic, until it is closed."""
 
     def __init__(self, address: Address, topic: str, receive: Callable[[str], None]) -> None:
+        self._topic = topic
+        self._receive = receive
         self._client = connect(address)
         ready = threading.Event()
         self._client.on_subscribe = lambda *_: ready.set()
-        self._client.on_message = lambda _c, _u, message: receive(message.payload.decode())
+        self._client.on_message = lambda _c, _u, message: self._take(message.payload)
         self._client.subscribe(topic, qos=_QOS)
         if not ready.wait(TIMEOUT_SECONDS):
             self.close()
             raise AnabranchError(f"The MQTT broker did not accept a subscription to {topic}.")
+
+    def _take(self, payload: bytes | bytearray) -> None:
+        """An error here would end the client's thread, and nobody would hear another message."""
+        try:
+            self._receive(payload.decode())
+        except (AnabranchError, OSError, ValueError) as error:
+            _log.warning("A message of topic %s was left out: %s", self._topic, error)
 
     def close(self) -> None:
         """No more calls. Idempotent."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anabranch.workloads.contract import Output, Workload
 from anabranch.workloads.riotbench.averages import BlockAverage
 from anabranch.workloads.riotbench.estimation import ErrorEstimate
-from anabranch.workloads.riotbench.modelstore import ModelStore, Pins
+from anabranch.workloads.riotbench.modelstore import ModelStore, Pins, temporary_folder
 from anabranch.workloads.riotbench.mqtt import Address
 from anabranch.workloads.riotbench.observations import ParseFeatures, through
 from anabranch.workloads.riotbench.oracle.pred import expected_errors
@@ -31,16 +30,19 @@ class Prediction(Workload):
     """Predictive analytics. Models come from the folder `models`, always the current ones.
 
     With `retrain_seconds`, new models are trained on history in the background and announced, by
-    MQTT if there is a `broker`.
+    MQTT if there is a `broker`. `pins` is a folder for which models each block of messages was
+    predicted with: keep it as long as the query's checkpoint, for batches that run again after a
+    restart. Without these folders there are temporary ones, which end with the driver.
     """
 
     def __init__(
         self,
         stream: Messages,
-        models: str,
+        models: str | None = None,
         broker: Address | None = None,
         retrain_seconds: float | None = None,
         block: int = 1000,
+        pins: str | None = None,
     ) -> None:
         self.name = f"riotbench pred {stream.dataset.name}"
         self.description = "Classify and predict sensor values; models change while it runs"
@@ -48,8 +50,26 @@ class Prediction(Workload):
         self.outputs: Mapping[str, Output] = {"errors": Output(tolerance=TOLERANCE)}
         self._stream = stream
         self._broker = broker
-        self.retraining = Retraining(stream, ModelStore(models), broker, retrain_seconds)
-        self.pins = Pins(ModelStore(models), str(Path(models, f"pins-{uuid.uuid4().hex}")), block)
+        self._models = models
+        self._retrain_seconds = retrain_seconds
+        self._block = block
+        self._pins = pins
+
+    @cached_property
+    def store(self) -> ModelStore:
+        """Where models are."""
+        return ModelStore(self._models or temporary_folder("models"))
+
+    @cached_property
+    def pins(self) -> Pins:
+        """Which models were used."""
+        folder = self._pins or temporary_folder("pins")
+        return Pins(self.store, self._stream.dataset.name, folder, self._block)
+
+    @cached_property
+    def retraining(self) -> Retraining:
+        """Where models come from."""
+        return Retraining(self._stream, self.store, self._broker, self._retrain_seconds)
 
     def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
         """Two stateful operators by sensor: block average, error estimate."""

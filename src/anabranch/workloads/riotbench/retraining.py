@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch.workloads.riotbench.models import KINDS, Trained, train
+from anabranch.workloads.riotbench.models import KINDS, Trained, parse_name, train
 from anabranch.workloads.riotbench.modelstore import ModelStore
 from anabranch.workloads.riotbench.mqtt import Address, Subscription
 from anabranch.workloads.riotbench.observations import ParseFeatures, as_matrix
@@ -33,39 +35,42 @@ class Retraining:
         """Every so many `seconds`, or, without them, only for the models to start from."""
         # What was sent before: the same sensors on another day.
         self._history = replace(stream, seed=stream.seed + 1)
+        self._dataset = stream.dataset
         self._store = store
         self._broker = broker
         self._seconds = seconds
 
-    def train(self, number: int) -> list[Trained]:
-        """Models of the n-th piece of history; not yet in the store."""
-        dataset = self._history.dataset
-        events = self._history.between(number * ROWS, (number + 1) * ROWS)
-        rows = ParseFeatures(dataset)(pa.Table.from_batches([events]))
-        features = as_matrix(rows.column("features"), len(dataset.features))
-        return train(dataset, number, np.asarray(features))
+    def upload(self, piece: int) -> Sequence[Trained]:
+        """Models of the n-th piece of history, newer than all in the store; nobody knows them."""
+        events = self._history.between(piece * ROWS, (piece + 1) * ROWS)
+        rows = ParseFeatures(self._dataset)(pa.Table.from_batches([events]))
+        features = as_matrix(rows.column("features"), len(self._dataset.features))
+        made = partial(train, self._dataset, features=np.asarray(features))
+        return self._store.upload_next(self._dataset.name, made)
 
     def start(self, is_needed: Callable[[], bool]) -> None:
         """Have current models, and go on for as long as `is_needed` says so."""
-        if set(self._store.current()) != set(KINDS):
-            for trained in self.train(0):
-                self._store.upload(trained)
+        if set(self._store.current(self._dataset.name)) != set(KINDS):
+            for trained in self.upload(0):
                 self._store.activate(trained.name)
         if self._broker or self._seconds:
             threading.Thread(target=self._run, args=(is_needed,), daemon=True).start()
 
     def _run(self, is_needed: Callable[[], bool]) -> None:
-        subscription = None
-        if self._broker:
-            subscription = Subscription(self._broker, MODEL_TOPIC, self._store.activate)
-        wait = threading.Event()
-        number, waited = 1, 0.0
-        while is_needed():
-            wait.wait(_POLL_SECONDS)
-            waited += _POLL_SECONDS
-            if self._seconds and waited >= self._seconds:
-                for trained in self.train(number):
-                    announce(self._store, self._broker, trained)
-                number, waited = number + 1, 0.0
-        if subscription:
-            subscription.close()
+        with ExitStack() as stack:
+            if self._broker:
+                stack.enter_context(Subscription(self._broker, MODEL_TOPIC, self._hear))
+            wait = threading.Event()
+            piece, waited = 1, 0.0
+            while is_needed():
+                wait.wait(_POLL_SECONDS)
+                waited += _POLL_SECONDS
+                if self._seconds and waited >= self._seconds:
+                    for trained in self.upload(piece):
+                        announce(self._store, self._broker, trained)
+                    piece, waited = piece + 1, 0.0
+
+    def _hear(self, name: str) -> None:
+        """A model was announced; the topic has those of all data sets."""
+        if parse_name(name)[0] == self._dataset.name:
+            self._store.activate(name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from anabranch.workloads.contract import Output, Workload
 from anabranch.workloads.riotbench.datasets import Dataset
-from anabranch.workloads.riotbench.modelstore import ModelStore
+from anabranch.workloads.riotbench.modelstore import ModelStore, temporary_folder
 from anabranch.workloads.riotbench.mqtt import Address
 from anabranch.workloads.riotbench.observations import FEATURES, ParseFeatures, through
 from anabranch.workloads.riotbench.oracle.train import expected_figures
@@ -26,15 +27,16 @@ TOLERANCE = 1e-6
 
 
 class Training(Workload):
-    """Model training. What comes out are the figures of the models; `models` gets the models.
+    """Model training. What comes out are the figures of the models.
 
-    With a `broker` the names of new models are published; without one they become current at once.
+    The folder `models` gets the models; without one, a temporary one does. With a `broker` the
+    names of new models are published; without one they become current at once.
     """
 
     def __init__(
         self,
         stream: Messages,
-        models: str,
+        models: str | None = None,
         broker: Address | None = None,
         range_seconds: float | None = None,
     ) -> None:
@@ -44,7 +46,13 @@ class Training(Workload):
         self.outputs: Mapping[str, Output] = {"models": Output(tolerance=TOLERANCE)}
         self._stream = stream
         self._range_ms = round((range_seconds or stream.dataset.training_seconds) * 1000)
-        self._task = Train(stream.dataset, ModelStore(models), broker)
+        self._models = models
+        self._broker = broker
+
+    @cached_property
+    def store(self) -> ModelStore:
+        """Where models are."""
+        return ModelStore(self._models or temporary_folder("models"))
 
     def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
         """The table is keyed state; training itself has none."""
@@ -61,7 +69,7 @@ class Training(Workload):
         ranges = service.group_by(rows, "id").process(
             TrainingTable(dataset), f"id long, ends_at timestamp, {numbers}", name="table"
         )
-        return {"models": train_ranges(ranges, self._task)}
+        return {"models": train_ranges(ranges, Train(dataset, self.store, self._broker))}
 
     def expected(self, events: Any) -> Mapping[str, pa.Table]:
         """The same figures from NumPy's least squares and a tree over each range's rows."""

@@ -76,13 +76,13 @@ class Train:
         features = np.column_stack([rows.column(n).to_numpy() for n in self.dataset.features])
         for end_ms in np.unique(ends).tolist():
             for trained in train(self.dataset, end_ms, features[ends == end_ms]):
+                self.store.upload(trained)
                 announce(self.store, self.broker, trained)
                 yield _figures(trained)
 
 
 def announce(store: ModelStore, broker: Address | None, trained: Trained) -> None:
-    """Upload; whoever predicts is told by MQTT or, without a broker, finds it as current."""
-    store.upload(trained)
+    """Of a model in the store, tell whoever predicts: by MQTT, or by making it current."""
     if broker:
         publish(broker, MODEL_TOPIC, [trained.name])
     else:
