@@ -73,7 +73,10 @@ def test_stop_leaves_no_process_port_or_thread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("doing", ["waiting", "hanging"])
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "ending",
+    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)],
+)
 def test_workers_end_with_their_driver(tmp_path: Path, ending: signal.Signals, doing: str) -> None:
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(tmp_path), doing],

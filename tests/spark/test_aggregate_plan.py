@@ -306,9 +306,9 @@ BATCHES: list[list[Row]] = [
 ]
 
 
-RUNNING = ("tumbling-append", "sliding-update", "session-append", "key-update")
+RUNNING = ("sliding-update", "session-append")
 """The others are for soak. Spark has no sessions in update mode."""
-RUNNING_TOO = ("tumbling-update", "sliding-append", "key-append")
+RUNNING_TOO = ("tumbling-append", "tumbling-update", "sliding-append", "key-append", "key-update")
 
 
 @pytest.mark.parametrize(

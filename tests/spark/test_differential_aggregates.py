@@ -84,7 +84,8 @@ def union(parts: list[DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, parts)
 
 
-@pytest.mark.parametrize("mode", ["update", pytest.param("append", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["append", "update"])
 def test_windows(spark: SparkSession, service: StateService, tmp_path: Path, mode: str) -> None:
     """Several operators in one query, on each side; late rows; batches without rows."""
     feed = Feed(spark, tmp_path, INPUT)

@@ -38,6 +38,7 @@ def test_a_run_with_rescales(spark: SparkSession, tmp_path: Path) -> None:
     assert all(latency.rows for latency in during)
 
 
+@pytest.mark.soak
 def test_a_rescale_that_is_due_when_nobody_looks(spark: SparkSession, tmp_path: Path) -> None:
     """Something takes so long that the load should have ended; the rescale still comes."""
     settings = RunSettings(1000, 1, workers=1, rescales=(Rescale(2, 0.95),), verify=True)
