@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from anabranch.bench.evaluation_results import INTERRUPTED
 from anabranch.bench.rescale_runs import CONTROL
 from anabranch.cli import evaluation as command
 from anabranch.cli.main import main
+from tests.interrupted import interrupt
 
 KEYS = 2000
 WAIT = 240
@@ -153,22 +153,13 @@ def test_the_command_with_riotbench_and_pictures(tmp_path: Path) -> None:
 def test_ctrl_c_in_a_terminal(tmp_path: Path) -> None:
     """It goes to the whole group: JVM and workers get it too."""
     words = ["--parts", "workloads", "--workloads", "key-count", "--strategies", "live"]
-    process = start(tmp_path, *words, "--seconds", "6", "--json", "out.json")
-    try:
-        assert process.stdout is not None
-        said = []
-        limit = time.monotonic() + WAIT
-        for line in process.stdout:
-            said.append(line)
-            assert time.monotonic() < limit, "".join(said)
-            if line.startswith("[2/2"):
-                time.sleep(7)  # less than its load takes
-                os.killpg(process.pid, signal.SIGINT)
-                break
-        rest, _ = process.communicate(timeout=WAIT)
-    finally:
-        process.kill()
-    assert process.returncode == 130, "".join(said) + rest
+    words = ["bench", "evaluation", "--quick", *words, "--seconds", "6", "--json", "out.json"]
+    rest = interrupt(
+        words,
+        lambda line: line.startswith("[2/2"),
+        folder=tmp_path,
+        seconds_later=7,  # less than its load takes
+    )
     assert "key-count: control: interrupted (results equal)" in rest
     assert "Interrupted: these are the results so far." in rest
     assert outcomes(document_in(tmp_path)) == [("live", None), (CONTROL, INTERRUPTED)]

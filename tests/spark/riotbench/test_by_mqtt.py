@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,6 +19,7 @@ from anabranch.workloads.riotbench.mqtt import Broker, Subscription, find_mosqui
 from anabranch.workloads.riotbench.pred import Prediction
 from anabranch.workloads.riotbench.prediction import CLASS_TOPIC, ERROR_TOPIC
 from anabranch.workloads.riotbench.streams import find_messages
+from tests.interrupted import interrupt
 from tests.spark.riotbench.running import WAIT, check, nothing
 
 pytestmark = pytest.mark.skipif(
@@ -96,25 +93,7 @@ def test_ctrl_c_finishes_what_was_sent() -> None:
     """The broker of a run is not interrupted with it: the last batch is published and verified."""
     words = ["run", "riotbench", "--app", "etl", "--dataset", "grid", "--sensors", "40"]
     words += ["--broker", "own", "--rate", "300", "--duration", "10m", "--verify"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if re.match(r" +[1-9][0-9.]* s ", line):  # under load
-                # As a terminal does: to the whole group.
-                os.killpg(process.pid, signal.SIGINT)
-                break
-        rest, _ = process.communicate(timeout=WAIT)
-    finally:
-        process.kill()
-    assert process.returncode == 130, "".join(said) + rest
+    under_load = re.compile(r" +[1-9][0-9.]* s ")
+    rest = interrupt(words, lambda line: under_load.match(line) is not None)
     assert "Interrupted." in rest
     assert re.search(r"published: all [0-9,]+ rows are right", rest), rest

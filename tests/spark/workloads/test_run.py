@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.bench.workload_run import Moment, Rescale, RunSettings, WorkloadRun
 from anabranch.workloads.keycount import KeyCountConfig, KeyCountWorkload
-
-WAIT = 120
+from tests.interrupted import interrupt
 
 
 def test_a_run_with_rescales(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,28 +74,7 @@ def test_stopping_early_keeps_what_was_done(spark: SparkSession, tmp_path: Path)
 def test_ctrl_c_tells_what_was_done(tmp_path: Path) -> None:
     words = ["run", "key-count", "--keys", "100", "--rate", "1000", "--duration", "10m"]
     words += ["--rescale", "3@2s", "--verify", "--json", str(tmp_path / "out.json")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = []
-        limit = time.monotonic() + WAIT
-        for line in process.stdout:
-            said.append(line)
-            assert time.monotonic() < limit, "".join(said)
-            if " s " in line and "w3" in line:
-                # As a terminal does: to the whole group.
-                os.killpg(process.pid, signal.SIGINT)
-                break
-        rest, _ = process.communicate(timeout=WAIT)
-    finally:
-        process.kill()
-    assert process.returncode == 130, "".join(said) + rest
+    rest = interrupt(words, lambda line: " s " in line and "w3" in line)
     assert "Interrupted." in rest
     assert "counts: all 100 rows are right" in rest
     assert json.loads((tmp_path / "out.json").read_text())["interrupted"] is True

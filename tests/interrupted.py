@@ -1,0 +1,47 @@
+"""Runs the command and presses Ctrl-C, as a terminal does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+WAIT_SECONDS = 240
+
+
+def interrupt(
+    words: Sequence[str],
+    is_time: Callable[[str], bool],
+    *,
+    folder: Path | None = None,
+    seconds_later: float = 0.0,
+) -> str:
+    """What `anabranch WORDS` says after Ctrl-C, at a line of its output; it must end with 130."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    said = []
+    try:
+        assert process.stdout is not None
+        limit = time.monotonic() + WAIT_SECONDS
+        for line in process.stdout:
+            said.append(line)
+            assert time.monotonic() < limit, "".join(said)
+            if is_time(line):
+                time.sleep(seconds_later)
+                os.killpg(process.pid, signal.SIGINT)  # to the whole group
+                break
+        rest, _ = process.communicate(timeout=WAIT_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 130, "".join(said) + rest
+    return rest
