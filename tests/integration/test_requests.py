@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from anabranch.runtime.move import MoveHandle
+from anabranch.runtime.planning import Plan
 from tests.integration import counting
 from tests.integration.streaming import MovingCluster, Stream
 
@@ -15,57 +19,64 @@ SLOW = 20_000
 """Bytes a second: slow enough to be caught half way."""
 
 
-def at(stream: Stream, move: MoveHandle, progress: float) -> None:
-    """Wait until a move is so far, but not at its end."""
-    stream.until(lambda: move.progress >= progress)
-    assert not move.is_done
+@dataclass
+class OnTheWay:
+    """A slow move to four workers while a stream runs."""
+
+    cluster: MovingCluster
+    stream: Stream
+    before: Plan
+    move: MoveHandle
+
+    @property
+    def plan(self) -> Plan:
+        """Who owns what now."""
+        return self.cluster.coordinator.moves.plan()
+
+
+@contextmanager
+def on_the_way(folder: Path, progress: float) -> Iterator[OnTheWay]:
+    """A move that is so far, but not at its end; the stream must go on after whatever is done."""
+    with MovingCluster(folder) as cluster, Stream(cluster) as stream:
+        stream.batches(2)
+        before = cluster.coordinator.moves.plan()
+        move = cluster.rescale(4, bytes_per_second=SLOW, wave=2)
+        stream.until(lambda: move.progress >= progress)
+        assert not move.is_done
+        yield OnTheWay(cluster, stream, before, move)
+        stream.batches(2)
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.2, 0.6])
 def test_cancelled_half_way(tmp_path: Path, progress: float) -> None:
-    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
-        stream.batches(2)
-        before = cluster.coordinator.moves.plan()
-        move = cluster.rescale(4, bytes_per_second=SLOW, wave=2)
-        at(stream, move, progress)
-        has_moved = cluster.coordinator.moves.plan().owners != before.owners
-        assert has_moved or progress < 0.5
-        back = move.cancel()
-        assert move.wait(WAIT)
+    with on_the_way(tmp_path, progress) as way:
+        assert way.plan.owners != way.before.owners or progress < 0.5
+        back = way.move.cancel()
+        assert way.move.wait(WAIT)
         assert back.wait(WAIT)
-        assert "cancelled" in move.report().outcome
-        assert cluster.coordinator.moves.plan() == before
-        stream.batches(2)
+        assert "cancelled" in way.move.report().outcome
+        assert way.plan == way.before
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.6])
 def test_retargeted_half_way_and_back_to_the_beginning(tmp_path: Path, progress: float) -> None:
-    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
-        stream.batches(2)
-        before = cluster.coordinator.moves.plan()
-        move = cluster.rescale(4, bytes_per_second=SLOW, wave=2)
-        at(stream, move, progress)
-        other = move.retarget(3)
-        stream.batches(1)
+    with on_the_way(tmp_path, progress) as way:
+        other = way.move.retarget(3)
+        way.stream.batches(1)
         # Going back means to before both, not to where the first one happened to be.
         assert other.cancel().wait(WAIT)
-        assert cluster.coordinator.moves.plan() == before
-        assert cluster.rescale(4).retarget(3).wait(WAIT)
-        assert len(cluster.workers()) == 3
-        stream.batches(2)
+        assert way.plan == way.before
+        assert way.cluster.rescale(4).retarget(3).wait(WAIT)
+        assert len(way.cluster.workers()) == 3
 
 
 def test_cancelling_what_was_replaced_does_not_touch_what_replaced_it(tmp_path: Path) -> None:
-    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
-        stream.batches(2)
-        first = cluster.rescale(4, bytes_per_second=SLOW, wave=2)
-        at(stream, first, 0.2)
-        second = cluster.rescale(3)
-        assert first.cancel() is first
+    with on_the_way(tmp_path, 0.2) as way:
+        second = way.cluster.rescale(3)
+        assert way.move.cancel() is way.move
         assert second.wait(WAIT)
         assert second.report().outcome == "done"
-        assert len(cluster.workers()) == 3
-        stream.batches(1)
+        assert len(way.cluster.workers()) == 3
 
 
 def test_sixteen_four_eight_six_without_waiting(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ from anabranch.bench.verdicts import (
 from anabranch.errors import AnabranchError
 
 PARTS = ("strategies", "move", "series", "steady", "absolute")
+WARM_UP = "warm-up"
+"""Part of a run that does not count."""
 UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
@@ -118,7 +120,7 @@ class RescaleBench:
     notes: list[str] = field(default_factory=list)
     _parts: tuple[str, ...] = PARTS
     _prefix: str = ""
-    _warms_up: bool = False
+    _has_warm_up: bool = False
     _prepared: dict[str, Prepared] = field(default_factory=dict)
 
     def run(self, parts: tuple[str, ...]) -> None:
@@ -210,8 +212,8 @@ class RescaleBench:
 
     def _plan_live(self, part: str, name: str) -> Iterator[Task]:
         """With control runs, first one then the other: the JVM gets faster from run to run."""
-        if not self._warms_up:
-            self._warms_up = True
+        if not self._has_warm_up:
+            self._has_warm_up = True
             yield self._warm_up(name)
         for repeat in range(max(self.settings.repeat, self.settings.live_repeat)):
             pair = ("live", CONTROL) if repeat % 2 == 0 else (CONTROL, "live")
@@ -258,14 +260,8 @@ class RescaleBench:
 
     def _warm_up(self, name: str) -> Task:
         """A run that does not count: the first one has a slower JVM than all others."""
-
-        def work() -> None:
-            prepared = self._found(name)
-            run = self._new_run("warm-up", name, prepared, Case.parse(CONTROL), 0)
-            self._ours.run(run, prepared)
-
-        timing = self.settings.timing
-        return Task("warming up", 45 + timing.settle + 2 * timing.steady, work)
+        task = self._task(WARM_UP, name, Case.parse(CONTROL), 0)
+        return dataclasses.replace(task, name=f"{name}: warming up")
 
     def _task_native(self, repeat: int) -> Task:
         def work() -> None:
@@ -315,6 +311,8 @@ class RescaleBench:
         return lengths.get(run.repeat, LENGTH_MARGIN * max(lengths.values(), default=0.0))
 
     def _done(self, run: Run) -> None:
+        if run.part == WARM_UP:
+            return
         self.runs.append(run)
         in_series = run.label in ("live", CONTROL) and run.part == "strategies"
         if in_series and self.settings.state_gb in self.settings.series_gb:

@@ -78,8 +78,9 @@ class _FamilyParser(argparse.ArgumentParser):
 
 def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
     options = parser.add_argument_group("run")
+    rate = "see below" if family.rate is None else f"{family.rate:,}"
     options.add_argument(
-        "--rate", type=positive, default=family.rate, help=f"rows a second ({family.rate:,})"
+        "--rate", type=positive, default=family.rate, help=f"rows a second ({rate})"
     )
     options.add_argument(
         "--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)"

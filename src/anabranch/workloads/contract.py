@@ -104,8 +104,8 @@ class Family(ABC):
 
     name: str
     description: str
-    rate: int = 10_000
-    """Events a second, unless `--rate` says otherwise."""
+    rate: int | None = 10_000
+    """Events a second, unless `--rate` says otherwise; None: that depends on other options."""
 
     @abstractmethod
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -113,10 +113,9 @@ class Family(ABC):
 
     @abstractmethod
     def from_options(self, options: argparse.Namespace) -> Workload:
-        """The workload that the options describe; `options.rate` is the rate of the load.
+        """The workload that the options describe.
 
-        A family whose rate depends on other options has `None` there until it is called, and sets
-        it.
+        `options.rate` is the rate of the load; a family that has none sets it if nobody did.
         Raises InvalidArgument, with what to write instead, before anything heavy is started.
         """
 

@@ -18,7 +18,7 @@ Where the original leaves a choice or does not do what it means to:
 
 Where parameters differ from the original's, so that a run of seconds shows something:
 
-- Rates of runs are a tenth of the benchmark's peaks (FIT has its own), and constant. The daily rise
+- Rates of runs are about a tenth of the benchmark's (FIT has its own), and constant. The daily rise
   and fall (CITY and GRID one peak, TAXI two, FIT none) is in the event times only, which run as
   fast as messages are sent: a day of them takes minutes to hours.
 - TRAIN's ranges follow each other without gaps: 120 s for CITY (1000 s and 100 s, an hour apart),

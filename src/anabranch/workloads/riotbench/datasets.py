@@ -32,8 +32,8 @@ class Dataset:
     native_rate: float
     """Messages a second of the real deployment: the pace of event time."""
     load_rate: int
-    """Messages a second of a run, unless it is told: a tenth of the benchmark's peak rates (7,000,
-    4,000 and 10,000), for a small machine; FIT's 500 as they are."""
+    """Messages a second of a run, unless it is told: about a tenth of what the benchmark is said to
+    send at its peaks (7,000, 4,000 and 10,000), for a small machine; FIT's 500 as they are."""
     peaks: int
     """Rush hours in a day of event time; 0: a constant rate."""
     sensors: int

@@ -39,7 +39,7 @@ class RiotbenchFamily(Family):
 
     name = "riotbench"
     description = "IoT dataflows over sensor messages: ETL, statistics, model training, prediction"
-    rate = DATASETS[DATASET].load_rate
+    rate = None  # each data set has its own
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Application, data set, and where results go besides the verification."""
@@ -52,7 +52,6 @@ class RiotbenchFamily(Family):
             default=DATASET,
             help=f"the stream ({DATASET}); without --rate it has this many rows a second: {rates}",
         )
-        parser.set_defaults(rate=None)  # whether it was given decides whose rate counts
         options.add_argument(
             "--sensors", type=int, metavar="N", help="number of senders (as the real data set)"
         )
