@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
+from anabranch.runtime import reconfigurer
 from tests.integration.streaming import MovingCluster, Stream
 
 WAIT = 60
@@ -39,6 +40,17 @@ def test_out_in_drain_rebalance_and_double(tmp_path: Path, strategy: str) -> Non
         assert cluster.drain("w1", strategy=strategy).wait(WAIT)
         assert "w1" not in cluster.workers()
         stream.batches(2)
+
+
+def test_a_slow_batch_is_not_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wave waits for a commit, also if that takes longer than a query that does nothing."""
+    monkeypatch.setattr(reconfigurer, "IDLE_SECONDS", 0.05)
+    with MovingCluster(tmp_path) as cluster, Stream(cluster, open_seconds=0.4) as stream:
+        stream.batches(2)
+        before = stream.epoch
+        move = cluster.move([0, 1, 2, 3, 4, 5], to="w2", wave=1)
+        assert move.wait(WAIT)
+        assert stream.epoch - before >= move.report().counters["waves"] - 1
 
 
 def test_requests_that_overlap(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,16 +35,25 @@ def by_pair(moves: Sequence[Move]) -> dict[tuple[WorkerId, WorkerId], tuple[Move
     return {pair: tuple(some) for pair, some in found.items()}
 
 
+def first_round(moves: Sequence[Move], size: int) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+    """A round of moves in which every target gets at most `size` key groups; and the rest."""
+    gets: Counter[WorkerId] = Counter()
+    chosen: list[Move] = []
+    rest: list[Move] = []
+    for move in moves:
+        gets[move.target] += 1
+        (chosen if gets[move.target] <= size else rest).append(move)
+    return tuple(chosen), tuple(rest)
+
+
 def in_rounds(moves: Sequence[Move], size: int) -> list[tuple[Move, ...]]:
     """Rounds of moves in which every target gets at most `size` key groups."""
-    queues: dict[WorkerId, list[Move]] = {}
-    for move in moves:
-        queues.setdefault(move.target, []).append(move)
-    rounds = max((-(-len(queue) // size) for queue in queues.values()), default=0)
-    return [
-        tuple(m for queue in queues.values() for m in queue[n * size : (n + 1) * size])
-        for n in range(rounds)
-    ]
+    rounds: list[tuple[Move, ...]] = []
+    left = tuple(moves)
+    while left:
+        some, left = first_round(left, size)
+        rounds.append(some)
+    return rounds
 
 
 def without_clashes(moves: Sequence[Move], size: int) -> list[tuple[Move, ...]]:

@@ -30,6 +30,8 @@ BATCHES_KEPT = 1000
 """For reports of moves."""
 BATCHES_SHOWN = 100
 """By status()."""
+GIVEN_UP_SECONDS = 30.0
+"""A batch that began so long ago and is not committed has perhaps ended with its query."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,13 @@ class Operator:
         if deferred:  # perhaps as the mode before had it
             notes = {ROWS_WAIT: "unaligned", **notes, DEFERRED: deferred}
         return notes
+
+    def is_in_batch(self) -> bool:
+        """Whether a batch has begun that is not committed, and not likely given up either."""
+        last = self.timings[-1] if self.timings else None
+        if last is None or last.seconds is not None:
+            return False
+        return steady.now() - last.started < GIVEN_UP_SECONDS
 
     def note_commit(self, epoch: int) -> float | None:
         """The epoch exists; how long it took."""

@@ -43,7 +43,7 @@ LATELY_SECONDS = 10.0
 """A batch since then: the query is under load."""
 
 IDLE_SECONDS = 1.0
-"""Without a commit for so long, a move does not wait for the next one."""
+"""Without a batch for so long, a move does not wait for the next one."""
 
 COUNTED = (*TIMES, ROWS_FORWARDED, ROWS_DEFERRED)
 """What reports say of each batch."""
@@ -366,7 +366,9 @@ class Reconfigurer:
         with self._lock:
             is_moving = bool(self._moves)
             pacer = self._pacer
-        if is_moving:
+        # A slow batch is no pause: it is slow perhaps because of the move.
+        in_batch = any(operator.is_in_batch() for operator in self._operators.values())
+        if is_moving and not in_batch:
             self._dispatch(protocol.BatchesIdle())
             if pacer is not None:
                 before = pacer.rate

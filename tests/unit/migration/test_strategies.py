@@ -104,6 +104,35 @@ def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
     assert next(w for w in found if isinstance(w, step.Flip)).arrival is Arrival.KEY
 
 
+@pytest.mark.parametrize(
+    ("group_mib", "waves"),
+    [(0, [4, 4, 4]), (8, [4, 4, 4]), (10, [4, 3, 3, 2]), (16, [4, 2, 2, 2, 2])],
+        (0, [4, 4, 4]),
+        (8, [4, 4, 4]),
+        (10, [4, 3, 3, 2]),
+        (16, [4, 2, 2, 2, 2]),
+        (40, [4, *[1] * 8]),
+    ],
+)
+def test_waves_of_live_are_smaller_where_key_groups_are_large(
+    group_mib: int, waves: list[int]
+) -> None:
+    running = steps_of("live", tuple(Move(KeyGroup(g), W1, W2) for g in range(12)), {"wave": 4})
+    found: list[int] = []
+    wanted = next(running)
+    while wanted is not None:
+        if isinstance(wanted, step.Copy):
+            found.append(len(wanted.moves))
+            outcome = Outcome({"bytes": group_mib * len(wanted.moves) << 20})
+        else:
+            outcome = Outcome()
+        try:
+            wanted = running.send(outcome)
+        except StopIteration:
+            wanted = None
+    assert found == waves
+
+
 def test_replicate_gives_up_waiting() -> None:
     found = run("replicate", {step.Lag: Outcome({"behind": 1})})
     assert kinds(found).count("Lag") == 20

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from anabranch.durability.manifest import DEFERRED, Manifest
 from anabranch.model.keyspace import KeySpace
 from anabranch.protocol.epochs import TransactionReport
-from anabranch.runtime.operator import Operator
+from anabranch.runtime import steady
+from anabranch.runtime.operator import GIVEN_UP_SECONDS, Operator
 from tests.integration.counting import Counting
 
 
@@ -39,3 +42,16 @@ def test_rows_that_wait_are_noted_in_every_mode() -> None:
     assert operator().notes(1, "changelog", reports) == {"checkpoint": "unaligned", DEFERRED: [2]}
     assert operator().notes(1, "independent", reports)["checkpoint"] == "independent"
     assert operator().notes(1, "changelog", reports[1:]) == {}
+
+
+def test_a_batch_runs_from_its_first_task_to_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = operator()
+    assert not known.is_in_batch()
+    known.note_begin(1, attempt=0)
+    assert known.is_in_batch()
+    known.note_commit(1)
+    assert not known.is_in_batch()
+    known.note_begin(2, attempt=0)
+    later = steady.now() + GIVEN_UP_SECONDS
+    monkeypatch.setattr(steady, "now", lambda: later)
+    assert not known.is_in_batch(), "its query has perhaps been stopped in the middle"
