@@ -106,7 +106,7 @@ def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
 
 @pytest.mark.parametrize(
     ("group_mib", "waves"),
-    [(0, [4, 4, 4]), (8, [4, 4, 4]), (10, [4, 3, 3, 2]), (16, [4, 2, 2, 2, 2])],
+    [
         (0, [4, 4, 4]),
         (8, [4, 4, 4]),
         (10, [4, 3, 3, 2]),
