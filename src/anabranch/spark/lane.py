@@ -7,10 +7,11 @@ keeps all outputs until it has reported them, so a crash never leaves half of th
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
 
 import numpy as np
@@ -54,9 +55,16 @@ def lane_function(config: LaneConfig) -> LaneFunction:
     """The function for `mapInArrow`."""
 
     def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _freeze_modules()
         return LaneRun(config, Task.current()).run(batches)
 
     return run_lane
+
+
+@cache
+def _freeze_modules() -> None:
+    """Spark's Python workers look for garbage after each task: not in all modules every time."""
+    gc.freeze()
 
 
 @dataclass(frozen=True)
