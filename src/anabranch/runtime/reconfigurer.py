@@ -138,7 +138,8 @@ class Reconfigurer:
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
         sizes = {group: load["bytes"] for group, load in self._loads().items()}
-        return forecast(wish.strategy, self.plan(), plan, sizes, self._usual_rate(wish))
+        rate, wait = self._usual_rate(wish), self._batches.usual_wait(IDLE_SECONDS)
+        return forecast(wish.strategy, self.plan(), plan, sizes, rate, wish.options, wait)
 
     def _usual_rate(self, wish: Wish) -> int:
         """Bytes a second that copies begin with."""

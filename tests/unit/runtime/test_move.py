@@ -55,10 +55,6 @@ def test_how_far_it_came_is_not_forgotten() -> None:
     cancelled = handle(Batches())
     cancelled.ended("It was cancelled.", {}, Progress(4, 0, 0, 1))
     assert cancelled.progress == 0.25
-    replaced = handle(Batches())
-    assert replaced.progress == 1.0  # looked at before
-    replaced.ended("Another request took its place.", {}, Progress(4, 0, 0, 3))
-    assert replaced.progress == 1.0
     done = handle(Batches())
     done.ended("", {}, Progress(4, 0, 0, 0))
     assert done.progress == 1.0
