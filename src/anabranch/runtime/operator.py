@@ -74,6 +74,7 @@ class Operator:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
             self.timings.append(BatchTiming(epoch, asked))
             self.alive_at = steady.now()
+        self.timings[-1].started = min(self.timings[-1].started, asked)
         self.begun.add(attempt)
 
     def note_finish(self, lane: int, stats: dict[str, int]) -> None:

@@ -47,8 +47,8 @@ def test_rows_that_wait_are_noted_in_every_mode() -> None:
 
 def test_a_batch_takes_from_its_first_task_to_its_commit() -> None:
     known = operator()
-    known.note_begin(1, attempt=0, asked=steady.now() - 5)
-    known.note_begin(1, attempt=1, asked=steady.now())
+    known.note_begin(1, attempt=0, asked=steady.now())
+    known.note_begin(1, attempt=1, asked=steady.now() - 5)  # it was held back
     seconds = known.note_commit(1)
     assert seconds is not None
     assert seconds >= 5
