@@ -201,8 +201,9 @@ class Reconfiguration:
         effects.extend(self._clean_up())
         if not self.reason:
             effects.extend(self.ground.stop_workers(self.request.workers))
-        ended = ReconfigurationEnded(self.request.number, self.reason, dict(self.counters))
-        return [*effects, ended]
+        number, counters = self.request.number, dict(self.counters)
+        phases = Counter(phase.value for phase in self.phases.values())
+        return [*effects, ReconfigurationEnded(number, self.reason, counters, phases)]
 
     def _clean_up(self) -> list[Effect]:
         """Nobody waits for these: they only give memory back."""

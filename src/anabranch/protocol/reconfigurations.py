@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anabranch.migration.plan import Move, moves_between
+from anabranch.migration.steps import Quiet
 from anabranch.protocol.coordinator_messages import (
     Effect,
     OrderDone,
@@ -57,6 +58,14 @@ class Reconfigurations:
     def epoch_passed(self) -> list[Effect]:
         """A batch was committed, or none has come for a while."""
         return [] if self.current is None else self.current.epoch_passed() + self._next()
+
+    def stuck(self, reason: str) -> list[Effect]:
+        """Batches do not come to an end. A move that holds others back for them gives up."""
+        if self.current is None:
+            return []
+        if any(isinstance(task.current, Quiet) for task in self.current.tasks):
+            return self.current.give_way(reason) + self._next()
+        return self.epoch_passed()
 
     def _next(self) -> list[Effect]:
         """Effects that begin the waiting request once nothing is in its way."""

@@ -8,7 +8,7 @@ from anabranch.migration.assignment import assign
 from anabranch.migration.strategies import STANDBY, STRATEGIES
 from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as protocol
-from anabranch.simulation.oracle import GROUPS
+from anabranch.simulation.oracle import GROUPS, OPERATOR
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -141,7 +141,8 @@ class Moves:
         if not cluster.coordinator.is_alive or number != self.number:
             return  # the newest request's watch goes on
         if commits == self.commits:
-            cluster.coordinator.handle(protocol.BatchesIdle())
+            ended = () if cluster.driver.is_running else (OPERATOR,)
+            cluster.coordinator.handle(protocol.BatchesIdle(ended))
             self.idle_count += 1
         if self.idle_count < IDLE_MAX:
             self._watch(number, generation)
