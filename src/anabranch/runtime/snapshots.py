@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from anabranch.durability.names import snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
@@ -14,7 +14,7 @@ from anabranch.protocol.worker import STORE
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
-from anabranch.runtime.received import joined, without
+from anabranch.runtime.received import joined
 from anabranch.runtime.wear import PATIENCE_MOVING, Wear
 from anabranch.state.contract import Sections
 
@@ -28,8 +28,8 @@ class LeftInStore:
 
     as_of: int = -1
     bins: tuple[int, ...] = ()
-    keys: set[int] = field(default_factory=set)
-    """Keys of these bins that are in memory all the same."""
+    record: Arriving | None = None
+    """As it was: it says what of these bins is in memory all the same."""
 
 
 class Snapshots:
@@ -110,7 +110,8 @@ class Snapshots:
             return sections
         stored = slot.stored_at(self._core.blobs, left.as_of)
         rest = stored.part(group, left.bins, slot.engine.create_group)
-        rest = without(rest, None, left.keys, slot.keyspace)
+        if left.record is not None:
+            rest = left.record.absent_in(rest, slot.keyspace)
         return joined([sections, self._like(sections, rest, slot)])
 
     def _left(
@@ -129,7 +130,8 @@ class Snapshots:
             return None
         if record is None or record.is_dead or record.source != STORE:
             return None
-        return LeftInStore(record.as_of, tuple(sorted(record.missing)), set(record.fetched))
+        was = replace(record, fetched=set(record.fetched))
+        return LeftInStore(record.as_of, tuple(sorted(record.missing)), was)
 
     def _like(self, sections: Sections, rest: Sections, slot: OperatorSlot) -> Sections:
         """With the columns that the operator has now: files may be older."""
