@@ -56,7 +56,10 @@ REMOTE: dict[str, Any] = {"state": "remote", "whole_share": 1e9}
     [
         ("windows", LITTLE),
         ("everything", REMOTE),
-        *(pytest.param(*both, marks=SOAK) for both in (("windows", REMOTE), ("everything", LITTLE))),
+        *(
+            pytest.param(*both, marks=SOAK)
+            for both in (("windows", REMOTE), ("everything", LITTLE))
+        ),
     ],
 )
 def test_rows_wait_under_a_memory_limit(tmp_path: Path, name: str, settings: Any) -> None:
