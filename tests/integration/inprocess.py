@@ -27,13 +27,20 @@ GROUPS = list(range(KEYSPACE.groups))
 class InProcess:
     """Owns all key groups; what it knows is in the folder, as of an epoch, or none (-1)."""
 
-    def __init__(self, folder: Path, definition: Any, base: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        definition: Any,
+        base: int,
+        blobs: BlobStore | None = None,
+        **settings: Any,
+    ) -> None:
         sizes = KEYSPACE.groups, KEYSPACE.bins
         config = WorkerConfig(
             "w1", f"again-{base}-1", "token", "127.0.0.1", str(folder), *sizes, **settings
         )
         self.epoch = base
-        self.blobs = BlobStore(str(folder))
+        self.blobs = blobs or BlobStore(str(folder))
         self._worker = Worker(config, self.blobs)
         self._worker.action("install", packed(NAME, 1, definition, False))
         self._worker.action("grant", encode({"groups": GROUPS, "version": 1}))
@@ -56,6 +63,10 @@ class InProcess:
         self.epoch += 1
         answer = self._worker.exchange(header, iter([rows] if rows.num_rows else []))
         return [row for some in answer.batches() for row in _plain(some)]
+
+    def call(self, name: str, **message: Any) -> Any:
+        """As the coordinator does."""
+        return self._worker.action(name, encode(message))
 
     @property
     def slot(self) -> OperatorSlot:

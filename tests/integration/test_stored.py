@@ -10,8 +10,12 @@ import pytest
 
 from anabranch.durability.restore import load_groups
 from anabranch.errors import AnabranchError
+from anabranch.processor.contract import BatchTimes
+from tests.integration import counting
+from tests.integration.harness import rows_of
+from tests.integration.inprocess import InProcess
 from tests.integration.operators import CASES
-from tests.integration.rig import KEYSPACE, Rig
+from tests.integration.rig import KEYSPACE, Operator, Rig
 
 ALL = tuple(range(KEYSPACE.groups))
 MOVED = (1, 2, 5, 6)
@@ -93,6 +97,51 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
                 if name != "recent"
             )
             assert found == operator.oracle.state(without="recent")
+
+
+def test_state_of_an_idle_operator_makes_room(tmp_path: Path) -> None:
+    """The limit is for all operators together: the one that runs is not to pay for the others."""
+    with Rig(tmp_path, workers=1, **{**BY_KEY, "state_memory_bytes": 132 << 10}) as rig:
+        for _ in range(3):
+            rig.batch()
+            rig.tell_commit()
+        assert not in_store(rig)
+        idle, busy = rig.operators
+        rig.operators = [busy]
+
+        def in_memory(operator: Operator) -> int:
+            status = rig.peers["w1"].call("status", {})["operators"]
+            return int(status[operator.name]["bytes"])
+
+        for _ in range(60):
+            rig.batch()
+            rig.tell_commit()
+            if not in_memory(idle):
+                break
+        assert not in_memory(idle)
+        assert in_memory(busy)
+
+
+def test_key_groups_come_while_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = InProcess(tmp_path, counting.Counting(), -1, state_memory_bytes=1)
+    worker.batch(rows_of(range(100)), BatchTimes(1000, 0, 0))
+    states = worker.slot.states
+    away: dict[int, Any] = {}
+
+    def load_another(state: counting.CountingGroup) -> int:
+        if away:
+            group, other = away.popitem()
+            states[group] = other
+        return 100 * len(state.counts)
+
+    monkeypatch.setattr(counting.CountingGroup, "num_bytes", property(load_another))
+    for call in ("groups", "committed"):
+        away.update({group: states.pop(group) for group in list(states)[16:]})
+        worker.call(call, operator="counts", epoch=0)
+        assert not away
+    worker.close()
 
 
 def test_evicted_key_groups_move(tmp_path: Path) -> None:

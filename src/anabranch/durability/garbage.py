@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from anabranch.durability import names
@@ -18,27 +18,50 @@ class Collected:
     files: tuple[str, ...] = ()
 
 
-def collect(
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Old manifests that are gone, and what is known of the files that only they needed.
+
+    Nobody can come to need these again: a manifest lists files of older epochs only if the one
+    before it did, and names are used once. So `sweep` may run at any time, beside commits.
+    """
+
+    blobs: BlobStore
+    operator: str
+    manifests: tuple[str, ...] = ()
+    listed: frozenset[str] = frozenset()
+    """By the manifests that are kept."""
+    oldest: int | None = None
+    """The first epoch that is kept; None: there is none at all."""
+
+    def sweep(self) -> tuple[str, ...]:
+        """Delete the files; their paths. Whatever is left is found the next time."""
+        if self.oldest is None:
+            return ()
+        files = deletable(_candidates(self.blobs, self.operator), self.listed, self.oldest)
+        self.blobs.delete_all(files)
+        return tuple(files)
+
+
+def expire(
     blobs: BlobStore,
     operator: str,
     epochs: Sequence[int],
     kept: Sequence[int],
     read: Callable[[str, int], Manifest],
-) -> Collected:
-    """Remove what the kept epochs do not need; `read` gives the manifest of an epoch.
+) -> Expired:
+    """Remove the manifests of epochs that are not kept; `read` gives the manifest of an epoch.
 
-    A kept manifest that cannot be read stops the collection before anything is deleted.
+    A kept manifest that cannot be read stops the collection before anything is deleted. Manifests
+    go first: whatever stops this midway, a manifest that is there has its files.
     """
-    listed = {ref.path for epoch in kept for ref in read(operator, epoch).files}
-    manifests = [names.manifest_path(operator, epoch) for epoch in epochs if epoch < kept[0]]
-    files = deletable(_candidates(blobs, operator), listed, kept[0])
-    # Manifests first: whatever stops this midway, a manifest that is there has its files.
+    listed = frozenset(ref.path for epoch in kept for ref in read(operator, epoch).files)
+    manifests = tuple(names.manifest_path(operator, epoch) for epoch in epochs if epoch < kept[0])
     blobs.delete_all(manifests)
-    blobs.delete_all(files)
-    return Collected(tuple(manifests), tuple(files))
+    return Expired(blobs, operator, manifests, listed, kept[0])
 
 
-def deletable(paths: Iterable[str], listed: set[str], oldest_epoch: int) -> list[str]:
+def deletable(paths: Iterable[str], listed: Set[str], oldest_epoch: int) -> list[str]:
     """Files that no kept manifest lists and that no later one can: older than the oldest epoch."""
     unlisted = [(names.epoch_of(path), path) for path in paths if path not in listed]
     return [path for epoch, path in unlisted if epoch is not None and epoch < oldest_epoch]

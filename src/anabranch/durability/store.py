@@ -13,7 +13,7 @@ from anabranch.durability import garbage, names
 from anabranch.durability.blobs import BlobStore, Location
 from anabranch.durability.differences import normalised
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.garbage import Collected
+from anabranch.durability.garbage import Collected, Expired
 from anabranch.durability.locks import Hold
 from anabranch.durability.manifest import FileRef, Manifest
 from anabranch.durability.owner import Owner
@@ -247,6 +247,11 @@ class StateStore:
 
     def collect_garbage(self, operator: str, retain: int = 10) -> Collected:
         """Delete old manifests and the files that only they needed."""
+        expired = self.expire(operator, retain)
+        return Collected(expired.manifests, expired.sweep())
+
+    def expire(self, operator: str, retain: int) -> Expired:
+        """Delete old manifests; the files that only they needed are left to `Expired.sweep`."""
         if retain < 2:
             raise InvalidArgument(
                 f"retain is {retain}. Keep at least 2 epochs: the last one may run again."
@@ -254,15 +259,15 @@ class StateStore:
         self.check_fence()
         epochs = self.epochs(operator)
         if not epochs:
-            return Collected()
+            return Expired(self.blobs, operator)
         pinned = [epoch for (name, epoch), count in self.pins.items() if name == operator and count]
         oldest = min([epochs[-retain:][0], *pinned])
         kept = [epoch for epoch in epochs if epoch >= oldest]
-        collected = garbage.collect(self.blobs, operator, epochs, kept, self.manifest)
+        expired = garbage.expire(self.blobs, operator, epochs, kept, self.manifest)
         self._epochs[operator] = kept
         for key in [key for key in self._manifests if key[0] == operator and key[1] < kept[0]]:
             del self._manifests[key]
-        return collected
+        return expired
 
     def verify(self, manifest: Manifest) -> None:
         """Check that every file of a manifest is there with its length (not its content)."""

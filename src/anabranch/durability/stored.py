@@ -21,6 +21,7 @@ from anabranch.durability.restore import (
 )
 from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.model.keyspace import HASH, KEPT, Int64s
+from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import GroupState, Sections
 
 Create = Callable[[], GroupState]
@@ -100,6 +101,24 @@ class StoredState:
         groups: list[int] = np.unique(self.keyspace.group_of(wanted)).tolist()
         return split_by_group(self._merged(read, create), groups, self.keyspace)
 
+    def channels(self, groups: Collection[int], create: Create) -> dict[int, Sections]:
+        """Rows that wait in some key groups, and nothing else."""
+        wanted = np.array(sorted(groups), np.int64)  # all of a channel has this one hash
+        states = {group: create() for group in groups}
+
+        def read(kind: bytes, item: tuple[FileRef, Mask]) -> Sections:
+            ref, mask = item
+            file, some = self._files[ref.path], wanted[mask[wanted]]
+            is_there = len(some) and CHANNEL in file.sections
+            return self._entries_of(file, kind, some, [CHANNEL]) if is_there else {}
+
+        for kind, items in ((SNAPSHOT, self._snapshots), (CHANGELOG, self._changelogs)):
+            for sections in self._each(read, kind, items):
+                for group, found in split_by_group(sections, groups, self.keyspace).items():
+                    states[group].replay(found)
+        exported = ((group, state.export().get(CHANNEL)) for group, state in states.items())
+        return {group: {CHANNEL: rows} for group, rows in exported if rows is not None}
+
     def part(self, group: int, bins: Collection[int], create: Create) -> Sections:
         """All entries of some bins of a key group, as `export` gives them."""
 
@@ -114,16 +133,23 @@ class StoredState:
         return self._merged(read, create)
 
     def due(
-        self, groups: Collection[int], column: DueColumn, after: int | None, until: int
+        self,
+        groups: Collection[int],
+        column: DueColumn,
+        after: int | None,
+        until: int,
+        since: int | None = None,
     ) -> Int64s:
         """Hashes of keys that have something due; some of them may have had it.
 
-        Everything up to `after` has happened by this epoch, unless it came into the state in it.
+        Everything up to `after` has happened by `since` (None: this epoch), unless it came into
+        the state in it or later.
         """
+        since = self.epoch if since is None else since
         mask = self._mask(groups)
         found = [np.empty(0, np.int64)]
         for ref, of_ref in (*self._snapshots, *self._changelogs):
-            low = -(2**63) if after is None or ref.epoch == self.epoch else after + 1
+            low = -(2**63) if after is None or ref.epoch >= since else after + 1
             if low <= until and (mask & of_ref).any():
                 some = self._files[ref.path].due(column, low, until)
                 found.append(some[(mask & of_ref)[self.keyspace.group_of(some)]])
@@ -159,11 +185,13 @@ class StoredState:
             return map(read_one, items)
         return self._store.map_ahead(read_one, items)
 
-    def _entries_of(self, file: PageFile, kind: bytes, wanted: Int64s) -> Sections:
+    def _entries_of(
+        self, file: PageFile, kind: bytes, wanted: Int64s, names: Collection[str] | None = None
+    ) -> Sections:
         order = self.keyspace.order_of(wanted, by_bin=kind == SNAPSHOT)
         sections: Sections = {}
-        for name, index in file.sections.items():
-            pages = index.overlapping(order, order)
+        for name in file.sections if names is None else names:
+            pages = file.sections[name].overlapping(order, order)
             if not len(pages):
                 continue
             entries = file.read(name, pages)

@@ -59,7 +59,7 @@ class ChannelEngine:
 
     @property
     def is_by_key(self) -> bool:
-        """As for the operator: where rows may wait, manifests say so and all is read."""
+        """As for the operator: keys of rows that wait are needed too."""
         return self.inner.is_by_key
 
     @property

@@ -18,7 +18,8 @@ from anabranch.runtime.core import Place, WorkerCore
 from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs, epoch_of, number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import Received, joined, without
-from anabranch.state.contract import GroupState
+from anabranch.state.channel import BIN, CHANNEL
+from anabranch.state.contract import GroupState, Sections
 
 RECEIVE_SECONDS_MAX = 60.0
 """How long a transaction waits for an import that is under way before it asks for itself."""
@@ -55,6 +56,8 @@ class Arriving:
     that was used: what is missing has not changed since."""
     fetched: set[int] = field(default_factory=set)
     """Keys of missing bins that came one by one."""
+    has_channel: bool = False
+    """Whether rows that wait are here although their bin is missing: then the store's are old."""
     wear: list[int] = field(default_factory=lambda: [-1, 0])
     is_adopted: bool = False
     """Whether a transaction works on the state."""
@@ -77,8 +80,15 @@ class Arriving:
         """Whether something is missing, and its source is of use."""
         return not self.is_done and not self.is_dead
 
+    def absent_in(self, sections: Sections, keyspace: KeySpace) -> Sections:
+        """What the store has of missing bins, without what is here."""
+        if self.has_channel:
+            sections = {name: table for name, table in sections.items() if name != CHANNEL}
+        return without(sections, None, self.fetched, keyspace)
+
     def forget_fetched(self, bins: Collection[int], keyspace: KeySpace) -> None:
         """Keys of these bins are not known one by one any more: all are here, or none."""
+        self.has_channel &= BIN not in bins
         if self.fetched:
             known = np.fromiter(self.fetched, np.int64, len(self.fetched))
             gone = np.isin(keyspace.bin_of(known), list(bins))

@@ -122,6 +122,12 @@ class WorkerCore:
         with self._counters_lock:
             self.counters.update(counted)
 
+    def note_commit(self, operator: str, epoch: int) -> None:
+        """An epoch exists."""
+        slot = self.slots.get(operator)
+        if slot is not None:
+            slot.committed = max(epoch, -1 if slot.committed is None else slot.committed)
+
     def write(self, path: str, epoch: int, groups: Iterable[int], buffers: list[Any]) -> str:
         """Write a state file; the reference for the manifest."""
         self.blobs.write(path, buffers)
@@ -130,8 +136,9 @@ class WorkerCore:
     def state_bytes(self) -> int:
         """Memory of all state, about."""
         with self.changed:
-            states = [state for slot in self.slots.values() for state in slot.states.values()]
-        return sum(state.num_bytes for state in states)
+            slots = list(self.slots.values())
+        # Loads add to it while this counts.
+        return sum(state.num_bytes for slot in slots for state in list(slot.states.values()))
 
     def heat(self, operator: str) -> str | None:
         """Rows lately of key groups that are owned here; None: the operator is not known."""

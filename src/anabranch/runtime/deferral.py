@@ -112,6 +112,8 @@ class Deferral:
         if record is not None and record.source == source:
             # Of a replica only a delta is missing, of what the store has only cold keys.
             is_near = record.replica is not None or source == STORE
+            if source == STORE and self._stored.is_full():
+                return None  # nothing comes in the background: those keys that are needed, now
             return None if is_near and not has_waiting(record.state) else record
         if source is not None or record is not None:
             return None

@@ -8,7 +8,7 @@ from anabranch.model.ids import KeyGroup
 from anabranch.protocol.worker import STORE, GroupsEvicted
 from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.operators import DECAY, OperatorSlot
 from anabranch.runtime.stored import StoredGroups
 from anabranch.state.channel import has_waiting
 
@@ -26,29 +26,38 @@ class Eviction:
         self._core = core
         self._arriving = arriving
         self._stored = stored
+        self._commits = 0
+        self._last_commit: dict[str, int] = {}
+        """Of each operator, as a number of commits of all of them."""
 
-    def after_commit(self, operator: str, epoch: int) -> None:
-        """Evict what is as of the epoch, the coldest first, until there is room."""
-        slot = self._core.slots.get(operator)
-        if slot is None or not self._stored.reads_keys(slot):
-            return
+    def after_commit(self, operator: str) -> None:
+        """Evict what is as of the last epoch of its operator, the coldest first, until it fits."""
+        self._commits += 1
+        self._last_commit[operator] = self._commits
         is_remote = self._core.config.state == "remote"
         limit = 0 if is_remote else self._core.config.state_memory_bytes
         size = self._core.state_bytes()
         if limit is None or size <= limit:
             return
-        for group in self._coldest_first(slot):
+        for slot, group, epoch in self._coldest_first():
             if size <= KEPT_SHARE * limit and not is_remote:
                 return
             size -= self._evict(slot, group, epoch, keeps_hot=not is_remote)
 
-    def _coldest_first(self, slot: OperatorSlot) -> list[int]:
-        """By rows for each byte: what has come back one by one is small and hot."""
+    def _coldest_first(self) -> list[tuple[OperatorSlot, int, int]]:
+        """Of all operators, by rows for each byte: what came back one by one is small and hot."""
         with self._core.changed:
-            sizes = {group: state.num_bytes for group, state in slot.states.items()}
-        rows = self._heat(slot).sum(axis=1)
-        held = [group for group, size in sizes.items() if size]
-        return sorted(held, key=lambda group: (rows[group] / sizes[group], group))
+            slots = list(self._core.slots.values())
+        found: list[tuple[float, str, int, OperatorSlot, int]] = []
+        for slot in slots:
+            if slot.committed is None or not self._stored.reads_keys(slot):
+                continue
+            rows = self._heat(slot).sum(axis=1)
+            for group, state in list(slot.states.items()):
+                if size := state.num_bytes:
+                    found.append((rows[group] / size, slot.name, group, slot, slot.committed))
+        found.sort(key=lambda each: each[:3])
+        return [(slot, group, epoch) for *_, group, slot, epoch in found]
 
     def _evict(self, slot: OperatorSlot, group: int, epoch: int, keeps_hot: bool) -> int:
         """Take bins out of memory; the bytes that are free."""
@@ -111,4 +120,7 @@ class Eviction:
         return cold
 
     def _heat(self, slot: OperatorSlot) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        return slot.heat.reshape(slot.keyspace.groups, slot.keyspace.bins)
+        """Rows lately. Those of operators without batches count less with each commit of others."""
+        age = self._commits - self._last_commit.get(slot.name, 0)
+        weight: float = DECAY ** (age / max(1, len(self._last_commit)))
+        return weight * slot.heat.reshape(slot.keyspace.groups, slot.keyspace.bins)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError
+from anabranch.model.ids import WorkerId
 from anabranch.runtime.heat import merged_heat
 from anabranch.runtime.pool import WorkerPool
+from anabranch.transport.client import Peer
 
 _log = logging.getLogger("anabranch.maintenance")
 
@@ -117,21 +119,47 @@ class Maintenance:
             operator = next(iter(newest))
             epoch = newest.pop(operator)
             try:
-                self._maintain(operator, epoch)
+                self._tell_workers(operator, epoch)
+                self._collect_garbage(operator, epoch)
             except AnabranchError as error:
                 _log.warning("Maintenance after batch %s failed: %s", epoch, error)
+            except Exception:  # the next commit needs this thread
+                _log.exception("Maintenance after batch %s failed", epoch)
 
-    def _maintain(self, operator: str, epoch: int) -> None:
-        heat = []
-        for peer in self._pool.peers().values():
-            message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
-            reply = peer.call("committed", message)
-            self.keep(operator, reply["snapshots"])
-            heat.append(reply["heat"])
-        if None not in heat:
+    def _tell_workers(self, operator: str, epoch: int) -> None:
+        """All at once: what they do needs state of this epoch, and the next one begins soon."""
+        message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
+        heat: list[str | None] = []
+
+        def tell(worker: WorkerId, peer: Peer) -> None:
+            note = None
+            try:
+                reply = peer.call("committed", message)
+                self.keep(operator, reply["snapshots"])
+                note = reply["heat"]
+            except AnabranchError as error:  # the others are not concerned
+                _log.warning("Worker %s after batch %s: %s", worker, epoch, error)
+            except Exception:
+                _log.exception("Worker %s after batch %s", worker, epoch)
+            heat.append(note)
+
+        calls = [
+            threading.Thread(target=tell, args=peer, name="anabranch-committed", daemon=True)
+            for peer in self._pool.peers().items()
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        notes = [note for note in heat if note is not None]
+        if len(notes) == len(heat):
             with self._lock:
-                self._heat[operator] = merged_heat(heat, self._bins)
-        if epoch - self._collected.get(operator, 0) >= GARBAGE_EPOCHS:
-            with self._store_lock:
-                self._store.collect_garbage(operator, retain=RETAINED_EPOCHS)
-            self._collected[operator] = epoch
+                self._heat[operator] = merged_heat(notes, self._bins)
+
+    def _collect_garbage(self, operator: str, epoch: int) -> None:
+        if epoch - self._collected.get(operator, 0) < GARBAGE_EPOCHS:
+            return
+        with self._store_lock:
+            expired = self._store.expire(operator, RETAINED_EPOCHS)
+        expired.sweep()  # may take long, and commits need the lock
+        self._collected[operator] = epoch

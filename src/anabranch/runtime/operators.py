@@ -6,8 +6,9 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
+from anabranch.state.channel import Waiting
 from anabranch.state.contract import GroupState, Sections
 
 DECAY = 0.8
@@ -129,15 +131,34 @@ class OperatorSlot:
                 self._stored = {**dict(latest), epoch: stored}
             return self._stored[epoch]
 
-    def due_in(self, stored: StoredState, groups: Collection[int], times: BatchTimes) -> Int64s:
-        """Keys of stored key groups for which a transaction does something without rows."""
+    def due_in(
+        self,
+        blobs: BlobStore,
+        stored: StoredState,
+        groups: Collection[int],
+        times: BatchTimes,
+        waiting: Sequence[Waiting] = (),
+    ) -> Int64s:
+        """Keys of stored key groups for which a transaction does something without rows.
+
+        If rows wait in them, also what was due at the clocks of these.
+        """
         engine, column = self.engine, self.engine.due_column
-        if column is None:
+        if column is None or not groups:
             return np.empty(0, np.int64)
+        since = min([stored.epoch, *(some.epoch - 1 for some in waiting)])
         after, before = None, stored.manifest.extra.get("times")
+        if waiting and engine.is_due_once:
+            before = self._times_of(blobs, since)
         if before is not None and engine.is_due_once:
             after = engine.due_limit(BatchTimes(**before))
-        return stored.due(groups, column, after, engine.due_limit(times))
+        clocks = [times, *(BatchTimes(*some.clocks) for some in waiting)]
+        return stored.due(groups, column, after, max(map(engine.due_limit, clocks)), since)
+
+    def _times_of(self, blobs: BlobStore, epoch: int) -> Any:
+        """Clocks of an epoch; None if it is so old that nobody knows."""
+        path = manifest_path(self.name, epoch)
+        return self._manifest(blobs, epoch).extra.get("times") if blobs.exists(path) else None
 
     def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
         path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)

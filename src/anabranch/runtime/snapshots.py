@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from anabranch.durability.names import snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
+from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch, KeyGroup
 from anabranch.protocol.worker import STORE
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
-from anabranch.runtime.received import joined, without
+from anabranch.runtime.received import joined
 from anabranch.runtime.wear import PATIENCE_MOVING, Wear
 from anabranch.state.contract import Sections
+
+_log = logging.getLogger("anabranch.worker")
 
 FILE_BYTES = 128 << 20
 """About so much goes into one file when everything is saved."""
@@ -28,8 +32,8 @@ class LeftInStore:
 
     as_of: int = -1
     bins: tuple[int, ...] = ()
-    keys: set[int] = field(default_factory=set)
-    """Keys of these bins that are in memory all the same."""
+    record: Arriving | None = None
+    """As it was: it says what of these bins is in memory all the same."""
 
 
 class Snapshots:
@@ -41,17 +45,25 @@ class Snapshots:
     def __init__(self, core: WorkerCore, arriving: ArrivingGroups) -> None:
         self._core = core
         self._arriving = arriving
+        self._untold: dict[str, list[str]] = {}
+        """Files of an operator that were written before something else failed."""
 
     def after_commit(self, operator: str, epoch: int, is_moving: bool) -> list[str]:
         """Save key groups with long changelogs, as of a committed epoch; the files."""
         slot = self._core.slots.get(operator)
         if slot is None:
             return []
-        slot.committed = max(epoch, -1 if slot.committed is None else slot.committed)
         config = self._core.config
         every = config.snapshot_seconds if config.checkpoint == "independent" else None
         patience = PATIENCE_MOVING if is_moving else 1.0
-        return self._save(slot, epoch, slot.due_for_snapshot(epoch, every, patience))[0]
+        refs = self._untold.pop(operator, [])
+        try:
+            self._save(slot, epoch, slot.due_for_snapshot(epoch, every, patience), refs)
+        except AnabranchError as error:
+            if not refs:
+                raise
+            _log.warning("Only a part of what is due was saved: %s", error)
+        return refs
 
     def save(self, epochs: Mapping[str, int | None]) -> tuple[dict[str, list[str]], Counter[str]]:
         """Save everything that has changed, as of the epochs given or of whatever is here.
@@ -68,33 +80,50 @@ class Snapshots:
                 if epochs.get(slot.name, epoch) != epoch:
                     continue
                 changed = [g for g, e in as_of.items() if e == epoch and slot.has_changed(g)]
-                saved, size = self._save(slot, epoch, changed)
-                refs.setdefault(slot.name, []).extend(saved)
-                counted.update(size)
+                written = refs.setdefault(slot.name, [])
+                try:
+                    counted.update(self._save(slot, epoch, changed, written))
+                except AnabranchError:
+                    for name, files in refs.items():
+                        self._untold.setdefault(name, []).extend(files)
+                    raise
         return refs, counted
 
     def _save(
-        self, slot: OperatorSlot, epoch: int, groups: Iterable[int]
-    ) -> tuple[list[str], Counter[str]]:
-        refs: list[str] = []
+        self, slot: OperatorSlot, epoch: int, groups: Iterable[int], refs: list[str]
+    ) -> Counter[str]:
+        """Write files, and add them to `refs` one by one: an error leaves those before it."""
         counted: Counter[str] = Counter()
         saved: dict[int, Sections] = {}
+        worn: list[tuple[int, Wear, int]] = []
         size = 0
+
+        def write() -> None:
+            refs.append(self._write(slot, epoch, saved, counted))
+            for group, wear, before in worn:
+                if slot.wear.get(group) is wear:  # else it has gone, or was saved another way
+                    wear.snapshot_epoch = epoch
+                    wear.bytes -= before  # the next batch may have added to it
+                    slot.to_save.discard(group)
+            saved.clear()
+            worn.clear()
+
         for group in groups:
+            known = slot.wear.get(group)
+            before = 0 if known is None else known.bytes
             sections = self._export(slot, group, epoch)
-            if sections is None:
+            if sections is None or known is None:
                 continue
             saved[group] = sections
-            slot.wear[group] = Wear(epoch)
-            slot.to_save.discard(group)
-            size += sum(table.nbytes for table in saved[group].values())
+            worn.append((group, known, before))
+            size += sum(table.nbytes for table in sections.values())
             counted["groups"] += 1
             if size >= FILE_BYTES:
-                refs.append(self._write(slot, epoch, saved, counted))
-                saved, size = {}, 0
+                write()
+                size = 0
         if saved:
-            refs.append(self._write(slot, epoch, saved, counted))
-        return refs, counted
+            write()
+        return counted
 
     def _export(self, slot: OperatorSlot, group: int, epoch: int) -> Sections | None:
         """All of a key group as of the epoch; None: it has moved on, or is not all within reach."""
@@ -110,7 +139,8 @@ class Snapshots:
             return sections
         stored = slot.stored_at(self._core.blobs, left.as_of)
         rest = stored.part(group, left.bins, slot.engine.create_group)
-        rest = without(rest, None, left.keys, slot.keyspace)
+        if left.record is not None:
+            rest = left.record.absent_in(rest, slot.keyspace)
         return joined([sections, self._like(sections, rest, slot)])
 
     def _left(
@@ -129,11 +159,12 @@ class Snapshots:
             return None
         if record is None or record.is_dead or record.source != STORE:
             return None
-        return LeftInStore(record.as_of, tuple(sorted(record.missing)), set(record.fetched))
+        was = replace(record, fetched=set(record.fetched))
+        return LeftInStore(record.as_of, tuple(sorted(record.missing)), was)
 
     def _like(self, sections: Sections, rest: Sections, slot: OperatorSlot) -> Sections:
-        """With the columns that the operator has now: files may be older."""
-        if all(rest[name].schema.equals(sections[name].schema) for name in rest):
+        """With the variables and columns that the operator has now: files may be older."""
+        if all(n in sections and t.schema.equals(sections[n].schema) for n, t in rest.items()):
             return rest
         state = slot.engine.create_group()
         state.install(rest)

@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from anabranch.durability.manifest import ROWS_WAIT
+from anabranch.durability.manifest import DEFERRED, ROWS_WAIT
 from anabranch.durability.pages import PAGE_BYTES
 from anabranch.durability.stored import StoredState
 from anabranch.errors import AnabranchError
@@ -20,10 +21,10 @@ from anabranch.model.keyspace import HASH, Int64s
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
-from anabranch.runtime.received import NO_HASHES, not_in, without
+from anabranch.runtime.received import NO_HASHES, not_in
 from anabranch.runtime.transaction import RunningTransaction
-from anabranch.state.channel import has_waiting
-from anabranch.state.contract import Sections
+from anabranch.state.channel import BIN, has_waiting, waiting_in
+from anabranch.state.contract import GroupState, Sections
 
 _log = logging.getLogger("anabranch.worker")
 
@@ -82,23 +83,29 @@ class StoredGroups:
         """
         stored = slot.stored_at(self._core.blobs, as_of)
         groups = {*fresh, *(record.group for record in records)}
-        needed = self._needed(run, groups)
-        due = self._by_group(slot.due_in(stored, groups, run.times))
-        # 1. New ones: whole, or empty for now.
-        parts = {group: _joined(needed.get(group), due.get(group)) for group in fresh}
-        rows_wait = ROWS_WAIT in stored.manifest.extra  # perhaps
-        whole = [g for g in fresh if rows_wait or self._is_whole(stored.pages[g], parts[g])]
+        # 1. Rows that wait are applied too: their keys are needed, and what was due by then.
+        new = {group: slot.engine.create_group() for group in fresh}
+        self._bring_channels(slot, stored, new, records)
+        waiting = waiting_in([*new.values(), *(r.state for r in records if r.state is not None)])
+        needed = self._needed(run, groups, [some.rows for some in waiting])
+        late = {some.group for some in waiting}
+        blobs = self._core.blobs
+        due = self._by_group(slot.due_in(blobs, stored, groups - late, run.times))
+        due.update(self._by_group(slot.due_in(blobs, stored, late, run.times, waiting)))
+        # 2. New ones: whole, or empty for now.
+        parts = {group: _joined(needed.get(group), due.get(group)) for group in groups}
+        whole = [group for group in fresh if self._is_whole(stored.pages[group], parts[group])]
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
-            slot.load(self._core.blobs, tuple(whole), as_of)
-        empty = [group for group in fresh if group not in whole]
-        records = [*records, *(self._leave(slot, group, stored, stack) for group in empty)]
-        # 2. Keys that are missing.
+            slot.load(blobs, tuple(whole), as_of)
+        for group in fresh:
+            if group not in whole:
+                records = [*records, self._leave(slot, group, new[group], stored, stack)]
+        # 3. Keys that are missing.
         wanted: dict[int, Int64s] = {}
         for record in records:
-            keys = self._missing(record, _joined(needed.get(record.group), due.get(record.group)))
-            pages = stored.pages[record.group] * self._share(record)
-            if has_waiting(record.state) or self._is_whole(pages, keys):
+            keys = self._missing(record, parts[record.group])
+            if self._is_whole(stored.pages[record.group] * self._share(record), keys):
                 self._put_bins(slot, record, stored, sorted(record.missing))
             else:
                 wanted[record.group] = keys
@@ -123,20 +130,49 @@ class StoredGroups:
         is_worth_it = len(wanted) + 2 >= self._core.config.whole_share * pages
         return is_worth_it and not self.is_full()
 
+    def _bring_channels(
+        self,
+        slot: OperatorSlot,
+        stored: StoredState,
+        new: Mapping[int, GroupState],
+        records: Collection[Arriving],
+    ) -> None:
+        """Put rows in place that wait in the store: once here, they do not come again."""
+        notes = stored.manifest.extra
+        is_any = notes.get(ROWS_WAIT) == "independent"  # of these, rows to be applied again
+        known = {*notes.get(DEFERRED, ()), *(r.group for r in records if has_waiting(r.state))}
+        absent = {r.group: r for r in records if BIN in r.missing and not r.has_channel}
+        asked = {group for group in (*new, *absent) if is_any or group in known}
+        found = stored.channels(asked, slot.engine.create_group) if asked else {}
+        for group, sections in found.items():
+            state = new[group] if group in new else absent[group].state
+            assert state is not None
+            state.install(sections)
+        for record in absent.values():
+            record.has_channel = True
+
     def _leave(
-        self, slot: OperatorSlot, group: int, stored: StoredState, stack: ExitStack
+        self,
+        slot: OperatorSlot,
+        group: int,
+        state: GroupState,
+        stored: StoredState,
+        stack: ExitStack,
     ) -> Arriving:
         record = self._arriving.new_in_store(slot.name, group)
         stack.enter_context(record.lock)
-        record.state, record.wear = slot.engine.create_group(), stored.wear(group)
-        record.as_of = stored.epoch
+        record.state, record.wear = state, stored.wear(group)
+        record.as_of, record.has_channel = stored.epoch, True
         self._arriving.put_in_store(record)
         self._arriving.adopt(slot, record)
         return record
 
-    def _needed(self, run: RunningTransaction, groups: Collection[int]) -> dict[int, Int64s]:
-        """Hashes of the transaction's rows, by key group."""
-        parts = [chunk.rows.column(HASH).to_numpy() for chunk in run.rows.chunks()]
+    def _needed(
+        self, run: RunningTransaction, groups: Collection[int], waiting: list[pa.Table]
+    ) -> dict[int, Int64s]:
+        """Hashes of the transaction's rows and of those that wait, by key group."""
+        tables = [*(chunk.rows for chunk in run.rows.chunks()), *waiting]
+        parts = [rows.column(HASH).to_numpy() for rows in tables if rows.num_rows]
         if not parts:
             return {}
         by_group = self._by_group(np.unique(np.concatenate(parts)))
@@ -181,7 +217,7 @@ class StoredGroups:
 
     def _install_bins(self, record: Arriving, sections: Sections, bins: list[int]) -> None:
         assert record.state is not None
-        record.state.install(without(sections, None, record.fetched, self._keyspace))
+        record.state.install(record.absent_in(sections, self._keyspace))
         record.missing.difference_update(bins)
         record.forget_fetched(bins, self._keyspace)
 

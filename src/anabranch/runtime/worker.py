@@ -96,7 +96,8 @@ class Worker:
                 return {}
             case "committed":
                 operator, epoch = message["operator"], message["epoch"]
-                self._eviction.after_commit(operator, epoch)
+                self._core.note_commit(operator, epoch)
+                self._eviction.after_commit(operator)
                 is_moving = message.get("moving", False)
                 snapshots = self._snapshots.after_commit(operator, epoch, is_moving)
                 return {"snapshots": snapshots, "heat": self._core.heat(operator)}
@@ -193,7 +194,7 @@ class Worker:
         core, found = self._core, dict[int, dict[str, int]]()
         with core.changed:
             for slot in core.slots.values():
-                for group, state in slot.states.items():
+                for group, state in list(slot.states.items()):  # loads add to it
                     if core.is_owner(group):
                         entry = found.setdefault(group, {"bytes": 0, "rows": 0})
                         entry["bytes"] += state.num_bytes

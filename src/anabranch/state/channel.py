@@ -130,8 +130,14 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def has_waiting(state: GroupState | None) -> bool:
-    """Whether entries alone are not the whole state: all of it is needed to bring it up to date."""
+    """Whether entries alone are not the whole state."""
     return isinstance(state, ChannelledState) and bool(state.waiting)
+
+
+def waiting_in(states: Iterable[GroupState]) -> list[Waiting]:
+    """All batches that wait in some key groups."""
+    channelled = [state for state in states if isinstance(state, ChannelledState)]
+    return [some for state in channelled for some in state.waiting]
 
 
 def is_behind(state: GroupState, before: bool) -> bool:
