@@ -84,8 +84,9 @@ class Reconfigurer:
         self._operators = operators
         self._publish = publish
         self._numbers = itertools.count(1)
-        self._moves: dict[int, tuple[MoveHandle, Wish, Plan]] = {}
-        """Moves that have not ended, with the plan to go back to: the last that nothing changed."""
+        self._moves: dict[int, tuple[MoveHandle, Wish, Plan, Plan]] = {}
+        """Moves that have not ended, with the plan to go back to (the last that nothing changed)
+        and the one to reach."""
         self._latest = 0
         """The last request."""
         self._cancelled: set[int] = set()
@@ -109,36 +110,33 @@ class Reconfigurer:
         with self._lock:
             return Plan(self._machine.routing.owners, tuple(self._machine.workers))
 
-    def workers_wanted(self) -> tuple[WorkerId, ...]:
-        """The workers that the request that runs will end with."""
+    def wanted(self) -> Plan:
+        """The owners and workers that the request that runs will end with: plans go on from them.
+
+        A standby changes nothing, so what was wanted before it still is.
+        """
         with self._lock:
-            moves = self._machine.moves
-            request = moves.pending or (moves.current.request if moves.current else None)
-            if request is None:
-                return tuple(self._machine.workers)
-            if request.strategy == STANDBY:
-                return self._moves[request.number][2].workers
-            return request.workers
+            latest = self._moves.get(self._latest)
+            return self.plan() if latest is None else latest[3]
 
     def rescale(self, workers: Any, assignment: str) -> Plan:
         """Plan for a number of workers."""
-        plan = self.plan()
-        return rescaled(plan.owners, plan.workers, workers, assignment)
+        return rescaled(self.wanted(), self.plan().owners, workers, assignment)
 
     def move(self, groups: Any, to: Any) -> Plan:
         """Plan for some key groups."""
-        return moved(self.plan().owners, self.workers_wanted(), groups, to)
+        return moved(self.wanted(), groups, to)
 
     def drain(self, worker: Any) -> Plan:
         """Plan without a worker."""
-        return drained(self.plan().owners, self.workers_wanted(), worker)
+        return drained(self.wanted(), self.plan().owners, worker)
 
     def rebalance(self) -> Plan:
         """Plan by measured load: rows lately, and bytes where no rows came."""
         loads = self._loads()
         kind = "rows" if any(load["rows"] for load in loads.values()) else "bytes"
         load = {group: float(load[kind]) for group, load in loads.items()}
-        return rebalanced(self.plan().owners, self.workers_wanted(), load)
+        return rebalanced(self.wanted(), load)
 
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
@@ -192,7 +190,8 @@ class Reconfigurer:
             # Whatever it replaces has left things half way: going back means to before all of them.
             replaced = self._moves.get(self._latest)
             before = now if replaced is None else replaced[2]
-            self._latest, self._moves[number] = number, (move, wish, before)
+            wanted = self.wanted() if wish.strategy == STANDBY else plan
+            self._latest, self._moves[number] = number, (move, wish, before, wanted)
             rate, target = wish.bytes_per_second, wish.latency_target
             is_paced = wish.strategy in PACED_STRATEGIES or rate or target
             least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
@@ -206,7 +205,7 @@ class Reconfigurer:
             if found is None or move.number != self._latest:
                 return move  # ended already, or about to: another request has taken its place
             self._cancelled.add(move.number)
-        _, wish, before = found
+        _, wish, before, _ = found
         strategy = wish.strategy if wish.strategy != STANDBY else "live"
         return self.request(before, Wish(strategy, {}, wish.bytes_per_second, wish.latency_target))
 
@@ -239,7 +238,7 @@ class Reconfigurer:
         self._thread.join()
         with self._lock:
             moves, self._moves = list(self._moves.values()), {}
-        for move, _, _ in moves:
+        for move, *_ in moves:
             move.ended("The service was stopped.", {})
 
     def _send(self, effect: protocol.SendOrder) -> None:
