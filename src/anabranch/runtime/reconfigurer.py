@@ -21,7 +21,7 @@ from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime import steady
 from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
+from anabranch.runtime.move import CANCELLED, GateClock, MoveHandle, Progress
 from anabranch.runtime.operator import Operator
 from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
@@ -90,6 +90,7 @@ class Reconfigurer:
         self._latest = 0
         """The last request."""
         self._cancelled: set[int] = set()
+        self.gate = GateClock()
         self._pacer: Pacer | None = None
         self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
         """Seconds of each committed batch; None: stop."""
@@ -132,9 +133,10 @@ class Reconfigurer:
         return drained(self.wanted(), self.plan().owners, worker)
 
     def rebalance(self) -> Plan:
-        """Plan by measured load: rows lately, and bytes where no rows came."""
+        """Plan by measured load: rows lately, or bytes if there are none or not all are known."""
         loads = self._loads()
-        kind = "rows" if any(load["rows"] for load in loads.values()) else "bytes"
+        is_known = not any(load["unseen"] for load in loads.values())
+        kind = "rows" if is_known and any(load["rows"] for load in loads.values()) else "bytes"
         load = {group: float(load[kind]) for group, load in loads.items()}
         return rebalanced(self.wanted(), load)
 
@@ -281,6 +283,9 @@ class Reconfigurer:
             found = self._moves.pop(effect.number, None)
             was_cancelled = effect.number in self._cancelled
             self._cancelled.discard(effect.number)
+            counters = {**effect.counters, **self.gate.take()}
+            if self._pacer is not None and effect.number == self._latest:
+                counters["slowdowns"] = self._pacer.slowdowns
         if found is None:
             return
         reason = effect.reason
@@ -288,7 +293,7 @@ class Reconfigurer:
             reason = CANCELLED
         elif reason and reason != SUPERSEDED:
             reason = f"failed: {reason}"
-        found[0].ended(reason, effect.counters)
+        found[0].ended(reason, counters)
 
     # -- observation --
 

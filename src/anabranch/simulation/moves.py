@@ -8,7 +8,7 @@ from anabranch.migration.assignment import assign
 from anabranch.migration.strategies import STANDBY, STRATEGIES
 from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as protocol
-from anabranch.simulation.oracle import GROUPS
+from anabranch.simulation.oracle import GROUPS, OPERATOR
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -140,11 +140,18 @@ class Moves:
             return
         if not cluster.coordinator.is_alive or number != self.number:
             return  # the newest request's watch goes on
-        if commits == self.commits:
+        if commits == self.commits and not self._is_in_batch():
             cluster.coordinator.handle(protocol.BatchesIdle())
             self.idle_count += 1
         if self.idle_count < IDLE_MAX:
             self._watch(number, generation)
+
+    def _is_in_batch(self) -> bool:
+        """Whether a batch has begun and is not committed, of a query that still runs."""
+        operator = self.cluster.coordinator.machine.operators[OPERATOR]
+        current = operator.current
+        is_open = current is not None and current.epoch != operator.committed
+        return operator.writing is not None or (is_open and self.cluster.driver.is_running)
 
 
 def _options(strategy: str, rng: Any) -> dict[str, Any]:

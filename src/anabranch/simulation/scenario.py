@@ -40,7 +40,8 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
     rng = Random(seed)
     batches = rng.choice((2, 2, 2, 3, 4))
     lanes, workers = rng.choice((1, 1, 2, 2, 3)), 2 + int(rng.random() * 2)
-    cluster = Cluster(rng, batches, lanes, workers, store_is_source=seed % 10 == 4)
+    order_rng = Random(seed) if seed % 10 in (2, 6, 9) else None
+    cluster = Cluster(rng, batches, lanes, workers, seed % 10 == 4, order_rng)
     failure: str | None = None
     try:
         _schedule_moves(cluster, batches)
