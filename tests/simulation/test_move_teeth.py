@@ -20,6 +20,8 @@ from anabranch.protocol.reconfiguration import Reconfiguration
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
+from anabranch.simulation.oracle import OPERATOR
+from anabranch.simulation.orders import Job
 from anabranch.simulation.parcels import Partial, bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
@@ -257,6 +259,38 @@ def deltas_stay_at_the_source(patch: pytest.MonkeyPatch) -> None:
         return clean(self, task, worker, peer, groups)
 
     patch.setattr(Reconfiguration, "_clean", at_target)
+
+
+def unheard_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """A change of owners is given up; a target whose answer was lost does not learn it."""
+    revoke = Reconfiguration._revoke
+
+    def only_acked(self: Reconfiguration, task: Task) -> list[Effect]:
+        task.current = replace(task.current, moves=tuple(task.acked))
+        return revoke(self, task)
+
+    patch.setattr(Reconfiguration, "_revoke", only_acked)
+
+
+def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A grant that comes late is taken for new, since nothing is known of the key group."""
+
+    def forget(self: Ownership, groups: tuple[KeyGroup, ...]) -> None:
+        for group in groups:
+            self.released.pop(group, None)
+            self.versions.pop(group, None)
+
+    patch.setattr(Ownership, "forget", forget)
+
+
+def imports_do_not_wait_for_the_flip(patch: pytest.MonkeyPatch) -> None:
+    """An import of an earlier move takes what is granted, but has not flipped."""
+
+    def is_coming(self: Job, group: KeyGroup) -> bool:
+        sources = self.process.machine.owners.sources.get(OPERATOR, {})
+        return sources.get(group) == self.peer
+
+    patch.setattr(Job, "_is_coming", is_coming)
 
 
 MUTATIONS: list[Patch] = [
