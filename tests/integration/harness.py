@@ -18,8 +18,9 @@ from pyspark import cloudpickle
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import BatchTimes
+from anabranch.runtime.clock import Clock
 from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.coordinator import Clock, Coordinator
+from anabranch.runtime.coordinator import Coordinator
 from anabranch.runtime.launcher import LocalLauncher
 from anabranch.spark.lane import LaneConfig, LaneRun, Task
 from tests.integration import counting
@@ -36,6 +37,9 @@ class FixedClock:
 
     def wants_batch(self, operator: str, query_id: str) -> bool:
         return False
+
+    def is_running(self, operator: str, query_id: str) -> bool | None:
+        return None
 
 
 def rows_of(keys: Iterable[int]) -> pa.RecordBatch:

@@ -135,6 +135,9 @@ class CaseClock:
     def wants_batch(self, operator: str, query_id: str) -> bool:
         return False
 
+    def is_running(self, operator: str, query_id: str) -> bool | None:
+        return None
+
 
 class CaseStream(Stream):
     """Every operator's batch at once; lanes of one are still open when the other commits."""

@@ -52,6 +52,9 @@ class CaseClock:
     def wants_batch(self, operator: str, query_id: str) -> bool:
         return False
 
+    def is_running(self, operator: str, query_id: str) -> bool | None:
+        return None
+
 
 class CaseCluster(MovingCluster):
     """Runs the rows of a case."""

@@ -11,6 +11,7 @@ from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol.coordinator import (
     BatchesIdle,
+    BatchesStuck,
     CoordinatorMachine,
     Effect,
     Event,
@@ -200,6 +201,55 @@ def test_gate_holds_batches_back() -> None:
     assert [grant.request for grant in fleet.grants] == [2]
     fleet.answer()
     assert [grant.request for grant in fleet.grants] == [2, 1]
+
+
+# --- batches that never end ---------------------------------------------------------------------
+
+
+def in_the_middle_of_a_batch() -> Fleet:
+    """One of two lanes has begun when everything is stopped; another query waits."""
+    fleet = Fleet()
+    fleet(OperatorRegistered("other"))
+    fleet(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 2))
+    fleet.request("stop-restart")
+    fleet(LaneBegan(2, "other", "p", Epoch(0), Lane(0), 1))
+    assert fleet.idle().log == ["start w3"], "a batch runs"
+    assert [grant.request for grant in fleet.grants] == [1]
+    return fleet
+
+
+def test_a_query_that_has_ended_is_not_waited_for() -> None:
+    fleet = in_the_middle_of_a_batch()
+    fleet(BatchesIdle((OP, "unknown")))
+    assert fleet.ended == [(1, "")]
+    assert fleet.grants[-1].request == 2
+    fleet(LaneBegan(3, OP, "q", Epoch(0), Lane(0), 2))  # it has started again
+    fleet.request("stop-restart", BEFORE, (W1, W2)).idle()
+    assert not fleet.is_over
+
+
+def test_an_operator_that_is_defined_anew_is_not_waited_for() -> None:
+    fleet = in_the_middle_of_a_batch()
+    fleet(OperatorRegistered(OP))
+    assert fleet.ended == [(1, "")]
+
+
+def test_a_batch_that_does_not_go_on_ends_the_wait_of_all() -> None:
+    fleet = in_the_middle_of_a_batch()
+    fleet(BatchesStuck("It hangs."))
+    assert fleet.ended == [(1, "It hangs.")]
+    assert fleet.grants[-1].request == 2
+    assert fleet.machine.routing.owners == BEFORE
+    fleet(BatchesStuck("It hangs."))  # nobody waits
+
+
+def test_a_move_that_holds_nobody_back_goes_on_without_the_batch() -> None:
+    fleet = Fleet()
+    fleet(LaneBegan(1, OP, "q", Epoch(0), Lane(0), 2))
+    fleet.request("megaphone")
+    assert not fleet.is_over
+    fleet(BatchesStuck("It hangs."))
+    assert fleet.ended == [(1, "")]
 
 
 # --- overlap -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from anabranch.cli.main import main
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.simulation import scenario
-from anabranch.simulation.faults import FAULTS, MOVE_FAULTS
+from anabranch.simulation.faults import FAULTS, MOVE_FAULTS, stop_query
 from anabranch.simulation.runner import Summary, describe, run_seeds
 from anabranch.simulation.scenario import Result, run_seed
 
@@ -75,7 +75,7 @@ def test_every_fault_strikes() -> None:
         for line in run_seed(seed, keep_trace=True).trace:
             if " FAULT " in line:
                 struck.add(line.split()[-1])
-    assert struck == {fault.__name__ for fault in (*FAULTS, *MOVE_FAULTS)}
+    assert struck == {fault.__name__ for fault in (*FAULTS, *MOVE_FAULTS, stop_query)}
 
 
 MECHANISMS: dict[str, tuple[str, ...]] = {

@@ -72,11 +72,7 @@ class Board:
 
     def is_quiet(self) -> bool:
         """Whether no batch runs that began before the gate."""
-        return all(
-            operator.writing is None
-            and (operator.current is None or operator.current.epoch == operator.committed)
-            for operator in self.machine.operators.values()
-        )
+        return not any(operator.is_in_batch for operator in self.machine.operators.values())
 
     def shadow(self, moves: Iterable[Move], on: bool) -> None:
         """Let lanes send rows of moving key groups to their targets too."""

@@ -19,6 +19,7 @@ from anabranch.protocol.beginning import begin_error, unknown
 from anabranch.protocol.board import Board
 from anabranch.protocol.coordinator_messages import (
     BatchesIdle,
+    BatchesStuck,
     BindQuery,
     ConfirmFinish,
     Effect,
@@ -51,6 +52,7 @@ from anabranch.protocol.reconfigurations import Reconfigurations
 __all__ = [
     "STARTS_MAX",
     "BatchesIdle",
+    "BatchesStuck",
     "BindQuery",
     "ConfirmFinish",
     "CoordinatorMachine",
@@ -102,6 +104,17 @@ class OperatorView:
     manifest: tuple[TransactionReport, ...] | None = None
     """What the manifest of `committed` lists; None: not known in this run."""
     waiting_commit: list[LaneFinished] = field(default_factory=list)
+    has_ended: bool = False
+    """Whether its query has ended since a lane began last."""
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether a batch runs: it has begun and does not exist yet."""
+        if self.writing is not None:
+            return True
+        if self.current is None or self.has_ended:
+            return False
+        return self.current.epoch != self.committed
 
 
 @dataclass(slots=True)
@@ -154,7 +167,9 @@ class CoordinatorMachine:
             case OrderDone() | OrderFailed():
                 return self.moves.order_ended(event)
             case BatchesIdle():
-                return self.moves.epoch_passed()
+                return self._idle(event)
+            case BatchesStuck():
+                return self.moves.stuck(event.reason)
             case _:
                 unhandled(event)
 
@@ -178,7 +193,8 @@ class CoordinatorMachine:
             view.first = old.first
         view.writing = old.writing  # it cannot be called back: the next write waits for its end
         error = ServiceUnavailable("The operator was defined anew; this task's result is not used.")
-        return [RefuseRequest(late.request, error) for late in old.waiting_commit]
+        refusals: list[Effect] = [RefuseRequest(t.request, error) for t in old.waiting_commit]
+        return refusals + self.moves.epoch_passed()  # nobody waits for its batch any more
 
     def _lane_began(self, event: LaneBegan) -> list[Effect]:
         operator = self.operators.get(event.operator)
@@ -193,6 +209,7 @@ class CoordinatorMachine:
                 self.moves.count("begins_held")
             self.parked.append(event)
             return []
+        operator.has_ended = False
         effects: list[Effect] = []
         if operator.query_id is None or (operator.committed is None and operator.first is None):
             operator.query_id, operator.first = event.query_id, event.epoch
@@ -321,6 +338,12 @@ class CoordinatorMachine:
             )
             for target, groups in by_target.items()
         ]
+
+    def _idle(self, event: BatchesIdle) -> list[Effect]:
+        for name in event.ended:
+            if name in self.operators:
+                self.operators[name].has_ended = True
+        return self.moves.epoch_passed()
 
     def retry_parked(self) -> list[Effect]:
         """Judge lanes anew that were held back."""

@@ -122,7 +122,17 @@ class OrderFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchesIdle:
-    """No batch was committed for a while: a move need not wait for one."""
+    """No batch runs, and none has for a while: a move need not wait for one."""
+
+    ended: tuple[str, ...] = ()
+    """Operators whose query ended in the middle of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesStuck:
+    """Batches run, but nothing has come of them for a long time."""
+
+    reason: str
 
 
 Event = (
@@ -137,6 +147,7 @@ Event = (
     | OrderDone
     | OrderFailed
     | BatchesIdle
+    | BatchesStuck
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anabranch.migration.plan import Move, moves_between
+from anabranch.migration.steps import Quiet
 from anabranch.protocol.coordinator_messages import (
     Effect,
     OrderDone,
@@ -62,6 +63,14 @@ class Reconfigurations:
         """Something that the one that runs has caused, for its report."""
         if self.current is not None:
             self.current.counters[name] += 1
+
+    def stuck(self, reason: str) -> list[Effect]:
+        """Batches do not come to an end. A move that holds others back for them gives up."""
+        if self.current is None:
+            return []
+        if any(isinstance(task.current, Quiet) for task in self.current.tasks):
+            return self.current.give_way(reason) + self._next()
+        return self.epoch_passed()
 
     def _next(self) -> list[Effect]:
         """Effects that begin the waiting request once nothing is in its way."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from anabranch.model.routing import initial_routing
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.runtime import steady
+from anabranch.runtime.batches import Batches
+from anabranch.runtime.clock import Clock
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.heat import kept_heat
@@ -38,16 +41,6 @@ from anabranch.transport.server import Reply, Server
 from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.coordinator")
-
-
-class Clock(Protocol):
-    """Spark's clocks for a query's batch."""
-
-    def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
-        """Clock readings of a batch that is running."""
-
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        """Whether a batch should run although no source has new rows."""
 
 
 class Coordinator:
@@ -104,7 +97,7 @@ class Coordinator:
             self._lock,
             self._dispatch,
             self._pool,
-            self._operators,
+            Batches(self._machine, self._lock, self._operators, clock.is_running),
             self._maintenance.publish,
         )
         self.lookups = Lookups(self._machine, self._lock, self._pool, self._operators, keyspace)
@@ -217,9 +210,9 @@ class Coordinator:
                 f"Operator '{name}' was defined again after this query was built. Start a query "
                 "from the newest DataFrame, and give operators of one query names of their own."
             )
-        if not message["is_retry"]:
-            with self._lock:
-                operator.note_begin(epoch, message["attempt"])
+        asked, is_first = steady.now(), not message["is_retry"]
+        if is_first:
+            operator.check_begin(epoch, message["attempt"])
         grant = self._request(
             lambda request: protocol.LaneBegan(
                 request,
@@ -231,6 +224,9 @@ class Coordinator:
             )
         )
         times = self._times(operator, message["query_id"], epoch)
+        if is_first:
+            with self._lock:  # only now: what is refused, or parked, changes nothing
+                operator.note_begin(epoch, message["attempt"], asked)
         waits = operator.waits(epoch, bool(grant["shadows"]))
         return {**grant, "times": asdict(times), "initial": operator.initial, "waits": waits}
 
@@ -243,7 +239,7 @@ class Coordinator:
 
     def _finish(self, message: Message) -> Message:
         operator = self._operators[message["operator"]]
-        operator.lane_stats[message["lane"]] = message["stats"]
+        operator.note_finish(message["lane"], message["stats"])
         report = LaneReport(
             tuple(
                 TransactionReport(
@@ -352,7 +348,7 @@ class Coordinator:
             return
         seconds = self._operators[name].note_commit(epoch)
         self._dispatch(protocol.ManifestWritten(name, epoch))
-        self.moves.batch_committed(seconds)
+        self.moves.batch_committed(name, seconds)
         self._maintenance.after_commit(name, epoch)
 
     def _manifest(self, previous: Manifest | None, effect: protocol.WriteManifest) -> Manifest:

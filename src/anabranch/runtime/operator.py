@@ -30,8 +30,6 @@ BATCHES_KEPT = 1000
 """For reports of moves."""
 BATCHES_SHOWN = 100
 """By status()."""
-GIVEN_UP_SECONDS = 30.0
-"""A batch that began so long ago and is not committed has perhaps ended with its query."""
 
 
 @dataclass(slots=True)
@@ -62,15 +60,27 @@ class Operator:
     """Task attempts of that epoch that have begun."""
     existing: tuple[int, list[int]] | None = None
     """The last epoch that exists, and the key groups whose rows waited in it."""
+    alive_at: float = 0.0
+    """When a batch began, one of its lanes came to its end, or it was committed, last."""
 
-    def note_begin(self, epoch: int, attempt: int) -> None:
-        """A task has begun. One that begins twice runs several lanes in turn: coalesce()."""
+    def check_begin(self, epoch: int, attempt: int) -> None:
+        """Refuse a task that begins twice: it runs several lanes in turn, as coalesce() does."""
+        if epoch == self.begun_epoch and attempt in self.begun:
+            raise displaced(self.name)
+
+    def note_begin(self, epoch: int, attempt: int, asked: float) -> None:
+        """A task was allowed to begin; `asked` is when it wanted to."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
-            self.timings.append(BatchTiming(epoch, steady.now()))
-        if attempt in self.begun:
-            raise displaced(self.name)
+            self.timings.append(BatchTiming(epoch, asked))
+            self.alive_at = steady.now()
         self.begun.add(attempt)
+
+    def note_finish(self, lane: int, stats: dict[str, int]) -> None:
+        """A lane came to its end; one that runs again and again is no sign of life."""
+        if lane not in self.lane_stats:
+            self.alive_at = steady.now()
+        self.lane_stats[lane] = stats
 
     def exists(self, manifest: Manifest | None) -> None:
         """The epoch of this manifest exists, and is the last one."""
@@ -102,15 +112,9 @@ class Operator:
             notes = {ROWS_WAIT: "unaligned", **notes, DEFERRED: deferred}
         return notes
 
-    def is_in_batch(self) -> bool:
-        """Whether a batch has begun that is not committed, and not likely given up either."""
-        last = self.timings[-1] if self.timings else None
-        if last is None or last.seconds is not None:
-            return False
-        return steady.now() - last.started < GIVEN_UP_SECONDS
-
     def note_commit(self, epoch: int) -> float | None:
         """The epoch exists; how long it took."""
+        self.alive_at = steady.now()
         timing = self.timings[-1] if self.timings else None
         if timing is None or timing.epoch != epoch:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 START_BYTES_PER_SECOND = 24 << 20
@@ -19,41 +19,49 @@ FAR = 2
 
 
 class Pacer:
-    """Chooses a rate from the times of batches: halve when too slow, grow while all is well."""
+    """Chooses a rate from the times of batches: halve when too slow, grow while all is well.
+
+    Each operator has its own measure and its own opinion; the slowest rate counts.
+    """
 
     def __init__(
         self,
-        before: Sequence[float],
+        before: Mapping[str, Sequence[float]],
         latency_target: float | None = None,
         bytes_per_second: int | None = None,
         least: int = LEAST_BYTES_PER_SECOND,
     ) -> None:
-        """`before` are the seconds of batches before the move."""
+        """`before` are the seconds of batches before the move, by operator."""
         self.limit = bytes_per_second or MOST_BYTES_PER_SECOND
         self.least = least
-        self.target = latency_target
-        if self.target is None and before:
-            self.target = SLACK * median(before)
+        self.latency_target = latency_target
+        self._targets = {name: SLACK * median(times) for name, times in before.items() if times}
         self.rate = min(START_BYTES_PER_SECOND, self.limit)
         self.slowdowns = 0
-        self._lately: deque[float] = deque(maxlen=LATELY)
+        self._rates: dict[str, int] = {}
+        self._lately: dict[str, deque[float]] = {}
 
-    def batch_took(self, seconds: float) -> int:
+    def batch_took(self, operator: str, seconds: float) -> int:
         """The new rate after a batch."""
-        if self.target is None:
-            self.target = SLACK * seconds
-        self._lately.append(seconds)
-        is_known = len(self._lately) == LATELY
-        if seconds > FAR * self.target or (is_known and median(self._lately) > self.target):
-            self.rate = max(self.least, self.rate // 2)
+        own = self._targets.setdefault(operator, SLACK * seconds)
+        target = self.latency_target or own
+        lately = self._lately.setdefault(operator, deque(maxlen=LATELY))
+        lately.append(seconds)
+        # How fast it could be is known only near the rate that there is.
+        rate = min(self._rates.get(operator, self.rate), self.rate)
+        is_known = len(lately) == LATELY
+        if seconds > FAR * target or (is_known and median(lately) > target):
+            rate = max(self.least, rate // 2)
             self.slowdowns += 1
-            self._lately.clear()  # see first what this does
+            lately.clear()  # see first what this does
         elif is_known:
-            self.rate = self.rate * 5 // 4
-        self.rate = min(self.rate, self.limit)
+            rate = rate * 5 // 4
+        self._rates[operator] = min(rate, self.limit)
+        self.rate = min(self._rates.values())
         return self.rate
 
     def nothing_runs(self) -> int:
         """No batch for a while: nobody is disturbed."""
         self.rate = min(self.rate * 2, self.limit)
+        self._rates = dict.fromkeys(self._rates, self.rate)
         return self.rate

@@ -11,18 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.migration.strategies import STANDBY
 from anabranch.model.ids import WorkerId
-from anabranch.model.stats import ROWS_DEFERRED, ROWS_FORWARDED, TIMES
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
-from anabranch.runtime import steady
+from anabranch.runtime.batches import Batches
 from anabranch.runtime.crashes import crash_point
 from anabranch.runtime.move import CANCELLED, GateClock, MoveHandle, Progress
-from anabranch.runtime.operator import Operator
 from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
     COPY_BYTES_PER_SECOND,
@@ -39,14 +37,8 @@ from anabranch.transport.wire import Message
 
 _log = logging.getLogger("anabranch.moves")
 
-LATELY_SECONDS = 10.0
-"""A batch since then: the query is under load."""
-
 IDLE_SECONDS = 1.0
 """Without a batch for so long, a move does not wait for the next one."""
-
-COUNTED = (*TIMES, ROWS_FORWARDED, ROWS_DEFERRED)
-"""What reports say of each batch."""
 
 PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 4 * LEAST_BYTES_PER_SECOND}
 """Strategies whose copies adapt to the batches, and how slow they may become.
@@ -74,16 +66,19 @@ class Reconfigurer:
         lock: Any,
         dispatch: Callable[[protocol.Event], None],
         pool: WorkerPool,
-        operators: Mapping[str, Operator],
+        batches: Batches,
         publish: Callable[[str, list[str]], None],
     ) -> None:
         self._machine = machine
         self._lock = lock
         self._dispatch = dispatch
         self._pool = pool
-        self._operators = operators
+        self._batches = batches
         self._publish = publish
         self._numbers = itertools.count(1)
+        self._asking = threading.RLock()
+        """Held for the whole of a request; taken before the lock of the protocol."""
+        self._is_stopped = False
         self._moves: dict[int, tuple[MoveHandle, Wish, Plan, Plan]] = {}
         """Moves that have not ended, with the plan to go back to (the last that nothing changed)
         and the one to reach."""
@@ -92,8 +87,8 @@ class Reconfigurer:
         self._cancelled: set[int] = set()
         self.gate = GateClock()
         self._pacer: Pacer | None = None
-        self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-        """Seconds of each committed batch; None: stop."""
+        self._news: queue.SimpleQueue[tuple[str, float | None] | None] = queue.SimpleQueue()
+        """Operator and seconds (None: not known) of each committed batch; None: stop."""
         self._thread = threading.Thread(target=self._pace, name="anabranch-moves", daemon=True)
         self._thread.start()
 
@@ -148,16 +143,9 @@ class Reconfigurer:
     def _usual_rate(self, wish: Wish) -> int:
         """Bytes a second that copies begin with."""
         rate = wish.bytes_per_second or COPY_BYTES_PER_SECOND
-        if wish.strategy in PACED_STRATEGIES and self._is_busy():
+        if wish.strategy in PACED_STRATEGIES and self._batches.is_busy():
             rate = min(rate, max(START_BYTES_PER_SECOND, PACED_STRATEGIES[wish.strategy]))
         return rate
-
-    def _is_busy(self) -> bool:
-        now = steady.now()
-        return any(
-            operator.timings and now - operator.timings[-1].started < LATELY_SECONDS
-            for operator in self._operators.values()
-        )
 
     def _loads(self) -> dict[int, Counter[str]]:
         """Bytes and recent rows of each key group, over all operators."""
@@ -173,43 +161,52 @@ class Reconfigurer:
 
     def request(self, plan: Plan, wish: Wish) -> MoveHandle:
         """Begin; a reconfiguration that runs gives way."""
-        number = next(self._numbers)
-        now = self.plan()
-        move = MoveHandle(
-            number,
-            wish.strategy,
-            now.workers,
-            plan.workers,
-            self._look,
-            self._batches,
-            self._cancel,
-            self._retarget,
-        )
-        event = protocol.ReconfigurationRequested(
-            number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
-        )
-        with self._lock:
-            # Whatever it replaces has left things half way: going back means to before all of them.
-            replaced = self._moves.get(self._latest)
-            before = now if replaced is None else replaced[2]
-            wanted = self.wanted() if wish.strategy == STANDBY else plan
-            self._latest, self._moves[number] = number, (move, wish, before, wanted)
-            rate, target = wish.bytes_per_second, wish.latency_target
-            is_paced = wish.strategy in PACED_STRATEGIES or rate or target
-            least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
-            self._pacer = Pacer(self._seconds_before(), target, rate, least) if is_paced else None
-        self._dispatch(event)
-        return move
+        with self._asking:  # the protocol hears of requests in the order of their numbers
+            number = next(self._numbers)
+            now = self.plan()
+            move = MoveHandle(
+                number,
+                wish.strategy,
+                now.workers,
+                plan.workers,
+                self._look,
+                self._batches.between,
+                self._cancel,
+                self._retarget,
+            )
+            event = protocol.ReconfigurationRequested(
+                number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
+            )
+            with self._lock:
+                if self._is_stopped:
+                    raise ServiceUnavailable("The state service was stopped. Create a new one.")
+                # Whatever it replaces has left things half way: back means to before all of them.
+                replaced = self._moves.get(self._latest)
+                before = now if replaced is None else replaced[2]
+                wanted = self.wanted() if wish.strategy == STANDBY else plan
+                self._latest, self._moves[number] = number, (move, wish, before, wanted)
+                self._pacer = self._pacer_of(wish)
+            self._dispatch(event)
+            return move
+
+    def _pacer_of(self, wish: Wish) -> Pacer | None:
+        rate, target = wish.bytes_per_second, wish.latency_target
+        if wish.strategy not in PACED_STRATEGIES and not rate and not target:
+            return None
+        least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
+        return Pacer(self._batches.seconds_before(), target, rate, least)
 
     def _cancel(self, move: MoveHandle) -> MoveHandle:
-        with self._lock:
-            found = self._moves.get(move.number)
-            if found is None or move.number != self._latest:
-                return move  # ended already, or about to: another request has taken its place
-            self._cancelled.add(move.number)
-        _, wish, before, _ = found
-        strategy = wish.strategy if wish.strategy != STANDBY else "live"
-        return self.request(before, Wish(strategy, {}, wish.bytes_per_second, wish.latency_target))
+        with self._asking:
+            with self._lock:
+                found = self._moves.get(move.number)
+                if found is None or move.number != self._latest:
+                    return move  # ended already, or about to: another request has taken its place
+                self._cancelled.add(move.number)
+            _, wish, before, _ = found
+            strategy = wish.strategy if wish.strategy != STANDBY else "live"
+            how = Wish(strategy, {}, wish.bytes_per_second, wish.latency_target)
+            return self.request(before, how)
 
     def _retarget(self, move: MoveHandle, workers: int) -> MoveHandle:
         with self._lock:
@@ -230,15 +227,16 @@ class Reconfigurer:
             case protocol.ReconfigurationEnded():
                 self._ended(effect)
 
-    def batch_committed(self, seconds: float | None) -> None:
+    def batch_committed(self, operator: str, seconds: float | None) -> None:
         """For the pace."""
-        self._news.put(seconds or 0.0)
+        self._news.put((operator, seconds))
 
     def stop(self) -> None:
         """End the thread and everybody's wait."""
         self._news.put(None)
         self._thread.join()
         with self._lock:
+            self._is_stopped = True
             moves, self._moves = list(self._moves.values()), {}
         for move, *_ in moves:
             move.ended("The service was stopped.", {})
@@ -323,61 +321,51 @@ class Reconfigurer:
         )
         return progress, counters
 
-    def _batches(self, since: float, until: float) -> tuple[Mapping[str, Any], ...]:
-        with self._lock:
-            operators = list(self._operators.values())
-        return tuple(
-            {
-                "operator": operator.name,
-                "epoch": timing.epoch,
-                "seconds": timing.seconds,
-                **{what: timing.stats.get(what, 0) for what in COUNTED},
-            }
-            for operator in operators
-            for timing in list(operator.timings)
-            if timing.seconds is not None
-            and timing.started + timing.seconds >= since
-            and timing.started <= until
-        )
-
-    def _seconds_before(self) -> list[float]:
-        return [
-            timing.seconds
-            for operator in self._operators.values()
-            for timing in list(operator.timings)[-20:]
-            if timing.seconds is not None
-        ]
-
     # -- pace --
 
     def _pace(self) -> None:
         while True:
+            is_silent, news = False, None
             try:
-                seconds = self._news.get(timeout=IDLE_SECONDS)
+                news = self._news.get(timeout=IDLE_SECONDS)
             except queue.Empty:
-                self._idle()
-                continue
-            if seconds is None:
-                return
-            with self._lock:
-                pacer = self._pacer if self._moves else None
-            if pacer is not None:
-                before = pacer.rate
-                if pacer.batch_took(seconds) != before:
-                    self._tell(pacer.rate)
+                is_silent = True
+            try:
+                if is_silent:
+                    self._idle()
+                elif news is None:
+                    return
+                else:
+                    self._committed(*news)
+            except Exception:  # without this thread, moves of idle queries would never end
+                _log.exception("Moves did not hear of batches; tried again in %s s", IDLE_SECONDS)
+
+    def _committed(self, operator: str, seconds: float | None) -> None:
+        with self._lock:
+            pacer = self._pacer if self._moves else None
+        if pacer is not None and seconds is not None:
+            before = pacer.rate
+            if pacer.batch_took(operator, seconds) != before:
+                self._tell(pacer.rate)
 
     def _idle(self) -> None:
         with self._lock:
-            is_moving = bool(self._moves)
+            current = self._machine.moves.current
+            found = self._moves.get(current.request.number) if current is not None else None
             pacer = self._pacer
+        if found is None:
+            return
         # A slow batch is no pause: it is slow perhaps because of the move.
-        in_batch = any(operator.is_in_batch() for operator in self._operators.values())
-        if is_moving and not in_batch:
-            self._dispatch(protocol.BatchesIdle())
-            if pacer is not None:
-                before = pacer.rate
-                if pacer.nothing_runs() != before:
-                    self._tell(pacer.rate)
+        seen = self._batches.observe(since=found[0].started)
+        if seen.stuck:
+            self._dispatch(protocol.BatchesStuck(seen.stuck))
+        if not seen.is_idle:
+            return
+        self._dispatch(protocol.BatchesIdle(seen.ended))
+        if pacer is not None:
+            before = pacer.rate
+            if pacer.nothing_runs() != before:
+                self._tell(pacer.rate)
 
     def _tell(self, rate: int) -> None:
         for peer in self._pool.peers().values():

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from anabranch.durability.manifest import DEFERRED, Manifest
+from anabranch.errors import AnabranchError
 from anabranch.model.keyspace import KeySpace
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.runtime import steady
-from anabranch.runtime.operator import GIVEN_UP_SECONDS, Operator
+from anabranch.runtime.operator import Operator
 from tests.integration.counting import Counting
 
 
@@ -44,14 +45,35 @@ def test_rows_that_wait_are_noted_in_every_mode() -> None:
     assert operator().notes(1, "changelog", reports[1:]) == {}
 
 
-def test_a_batch_runs_from_its_first_task_to_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_takes_from_its_first_task_to_its_commit() -> None:
     known = operator()
-    assert not known.is_in_batch()
-    known.note_begin(1, attempt=0)
-    assert known.is_in_batch()
-    known.note_commit(1)
-    assert not known.is_in_batch()
-    known.note_begin(2, attempt=0)
-    later = steady.now() + GIVEN_UP_SECONDS
-    monkeypatch.setattr(steady, "now", lambda: later)
-    assert not known.is_in_batch(), "its query has perhaps been stopped in the middle"
+    known.note_begin(1, attempt=0, asked=steady.now() - 5)
+    known.note_begin(1, attempt=1, asked=steady.now())
+    seconds = known.note_commit(1)
+    assert seconds is not None
+    assert seconds >= 5
+    assert len(known.timings) == 1
+
+
+def test_a_task_that_begins_twice_is_refused() -> None:
+    known = operator()
+    known.check_begin(1, attempt=0)
+    known.note_begin(1, attempt=0, asked=steady.now())
+    with pytest.raises(AnabranchError):
+        known.check_begin(1, attempt=0)
+    known.check_begin(1, attempt=1)
+    known.check_begin(2, attempt=0)
+
+
+def test_a_lane_that_runs_again_and_again_is_no_sign_of_life() -> None:
+    known = operator()
+    known.note_begin(1, attempt=0, asked=0.0)
+    began = known.alive_at
+    assert began > 0
+    known.note_finish(0, {"rows": 1})
+    ended = known.alive_at
+    assert ended > began
+    known.note_begin(1, attempt=1, asked=0.0)
+    known.note_finish(0, {"rows": 2})
+    assert known.alive_at == ended
+    assert known.lane_stats == {0: {"rows": 2}}

@@ -9,12 +9,12 @@ from anabranch.runtime.pacer import (
     Pacer,
 )
 
-BEFORE = [1.0] * 10
+BEFORE = {"a": [1.0] * 10}
 
 
 def test_it_grows_while_batches_are_as_before() -> None:
     pacer = Pacer(BEFORE)
-    rates = [pacer.batch_took(1.0) for _ in range(60)]
+    rates = [pacer.batch_took("a", 1.0) for _ in range(60)]
     assert rates == sorted(rates)
     assert rates[-1] == MOST_BYTES_PER_SECOND
 
@@ -22,7 +22,7 @@ def test_it_grows_while_batches_are_as_before() -> None:
 def test_single_slow_batches_do_not_count() -> None:
     pacer = Pacer(BEFORE)
     for n in range(30):
-        pacer.batch_took(1.5 if n % 3 == 0 else 1.0)
+        pacer.batch_took("a", 1.5 if n % 3 == 0 else 1.0)
     assert pacer.slowdowns == 0
     assert pacer.rate > START_BYTES_PER_SECOND
 
@@ -30,33 +30,63 @@ def test_single_slow_batches_do_not_count() -> None:
 def test_slow_batches_halve_it_but_not_to_nothing() -> None:
     pacer = Pacer(BEFORE)
     for _ in range(30):
-        pacer.batch_took(1.5)
+        pacer.batch_took("a", 1.5)
     assert pacer.rate == LEAST_BYTES_PER_SECOND
     assert pacer.slowdowns == 10, "it waits to see what each step does"
 
 
 def test_one_very_slow_batch_is_enough() -> None:
     pacer = Pacer(BEFORE)
-    assert pacer.batch_took(5.0) == START_BYTES_PER_SECOND // 2
+    assert pacer.batch_took("a", 5.0) == START_BYTES_PER_SECOND // 2
 
 
 def test_the_users_limits_win() -> None:
     pacer = Pacer(BEFORE, latency_target=10.0, bytes_per_second=1 << 20)
     assert pacer.rate == 1 << 20
     for _ in range(9):
-        assert pacer.batch_took(9.0) == 1 << 20
+        assert pacer.batch_took("a", 9.0) == 1 << 20
     assert pacer.slowdowns == 0
     assert pacer.nothing_runs() == 1 << 20
 
 
 def test_without_batches_before_the_first_one_is_the_measure() -> None:
-    pacer = Pacer([])
-    pacer.batch_took(2.0)
+    pacer = Pacer({"a": []})
+    pacer.batch_took("a", 2.0)
     for _ in range(6):
-        pacer.batch_took(2.0)
+        pacer.batch_took("a", 2.0)
     assert pacer.rate > START_BYTES_PER_SECOND
 
 
 def test_nobody_is_disturbed_while_nothing_runs() -> None:
     pacer = Pacer(BEFORE)
     assert pacer.nothing_runs() == 2 * START_BYTES_PER_SECOND
+
+
+def test_each_operator_has_its_own_measure() -> None:
+    """A chain of a slow and a quick operator, as it was before the move."""
+    pacer = Pacer({"slow": [0.5] * 10, "quick": [0.05] * 10})
+    for _ in range(9):
+        pacer.batch_took("quick", 0.05)
+        pacer.batch_took("slow", 0.5)
+    assert pacer.slowdowns == 0
+    assert pacer.rate > START_BYTES_PER_SECOND
+
+
+def test_one_that_is_disturbed_is_enough_whatever_the_others_say() -> None:
+    pacer = Pacer({"a": [1.0], "b": [0.1]})
+    for _ in range(30):
+        pacer.batch_took("a", 1.0)
+        pacer.batch_took("a", 1.0)
+        pacer.batch_took("b", 0.15)
+    assert pacer.rate == LEAST_BYTES_PER_SECOND
+
+
+def test_the_others_do_not_run_ahead_meanwhile() -> None:
+    pacer = Pacer({"a": [1.0], "b": [0.1]})
+    for seconds in [0.15] * 30:
+        pacer.batch_took("a", 1.0)
+        slow = pacer.batch_took("b", seconds)
+    for _ in range(3):
+        pacer.batch_took("a", 1.0)
+        pacer.batch_took("b", 0.1)
+    assert slow < pacer.rate < 2 * slow

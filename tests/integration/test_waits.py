@@ -1,0 +1,129 @@
+"""Moves that wait for batches: of queries that end, that hang, and that the move itself holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
+from anabranch.protocol.coordinator import Event, ReconfigurationRequested
+from anabranch.runtime import batches, reconfigurer
+from anabranch.runtime.move import MoveHandle
+from tests.integration.counting import Counting
+from tests.integration.harness import FixedClock, Oracle, rows_of
+from tests.integration.streaming import MovingCluster, keys_of
+
+WAIT = 15
+"""Less than what was guessed before a query counted as ended."""
+
+
+class Queries(FixedClock):
+    """Knows whether queries run."""
+
+    running = True
+    errors = 0
+    """So many times it cannot be told."""
+
+    def is_running(self, operator: str, query_id: str) -> bool | None:
+        if self.errors:
+            self.errors -= 1
+            raise RuntimeError("the gateway is busy")
+        return self.running
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
+    monkeypatch.setattr(reconfigurer, "IDLE_SECONDS", 0.1)
+    return Queries()
+
+
+def begin_a_batch(cluster: MovingCluster, oracle: Oracle) -> list[int]:
+    """Epoch 0, and half of epoch 1, whose keys are returned."""
+    assert cluster.run_batch(0, keys_of(0)) == oracle.run_batch(keys_of(0))
+    keys = keys_of(1)
+    cluster.run_lane(1, 0, 2, rows_of(keys))
+    return keys
+
+
+@pytest.mark.parametrize("strategy", ["stop-restart", "live"])
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch(
+    tmp_path: Path, queries: Queries, strategy: str
+) -> None:
+    with MovingCluster(tmp_path, clock=queries) as cluster:
+        oracle = Oracle()
+        keys = begin_a_batch(cluster, oracle)
+        queries.running, queries.errors = False, 2
+        move = cluster.rescale(3, strategy=strategy)
+        assert move.wait(WAIT)
+        assert len(cluster.workers()) == 3
+        queries.running = True  # it starts again, and runs the batch again
+        assert cluster.run_batch(1, keys) == oracle.run_batch(keys)
+
+
+def test_others_go_on_when_a_batch_hangs(
+    tmp_path: Path, queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on two cores: the other query's tasks have them, one of this query's waits for a core."""
+    monkeypatch.setattr(batches, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(batches, "STUCK_TIMES", 0)
+    with MovingCluster(tmp_path, clock=queries) as cluster, ThreadPoolExecutor(1) as pool:
+        cluster.register(Counting(), "other")
+        oracle, other = Oracle(), Oracle()
+        keys = begin_a_batch(cluster, oracle)
+        move = cluster.rescale(3, strategy="stop-restart")
+        waiting = pool.submit(cluster.run_batch, 0, keys, operator="other", query="query-2")
+        with pytest.raises(ReconfigurationFailed, match="operator 'counts' did not go on"):
+            move.wait(WAIT)
+        assert waiting.result(WAIT) == other.run_batch(keys)
+        rest = cluster.run_lane(1, 1, 2, rows_of(keys))
+        expected = oracle.run_batch(keys)
+        assert all(expected[row["k"]] == row["n"] for row in rest)
+        assert cluster.rescale(3, strategy="stop-restart").wait(WAIT)
+        assert len(cluster.workers()) == 3
+
+
+def test_a_late_task_that_is_refused_changes_nothing(tmp_path: Path, queries: Queries) -> None:
+    with MovingCluster(tmp_path, clock=queries) as cluster:
+        keys = begin_a_batch(cluster, Oracle())
+        with pytest.raises(AnabranchError, match="has ended"):
+            cluster.run_lane(0, 0, 2, rows_of(keys))
+        cluster.run_lane(1, 1, 2, rows_of(keys))
+        found = cluster.coordinator.status()["operators"]["counts"]["batches"]
+        assert [batch["epoch"] for batch in found] == [0, 1]
+        assert all(batch["seconds"] for batch in found)
+
+
+def test_requests_of_two_threads_are_heard_in_order(tmp_path: Path, queries: Queries) -> None:
+    """The last one wins: it is the one that can be cancelled."""
+    with MovingCluster(tmp_path, clock=queries) as cluster:
+        moves = cluster.coordinator.moves
+        dispatch = moves._dispatch
+        heard: list[int] = []
+
+        def slowly(event: Event) -> None:
+            if isinstance(event, ReconfigurationRequested):
+                time.sleep(0.5 if event.number == 1 else 0)
+                heard.append(event.number)
+            dispatch(event)
+
+        moves._dispatch = slowly
+        made: list[MoveHandle] = []
+
+        def ask(workers: int) -> None:
+            made.append(cluster.rescale(workers))
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in (3, 4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+        assert heard == [1, 2]
+        assert all(move.wait(WAIT) for move in made)
+        assert {m.number: m.report().outcome == "done" for m in made}[2]
+        moves.stop()  # nobody would ever end a move that is asked for now
+        with pytest.raises(ServiceUnavailable, match="was stopped"):
+            cluster.rescale(3)
