@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from anabranch.runtime.reconfigurer import Reconfigurer
 from tests.integration.streaming import MovingCluster, Stream, keys_of
 
 WAIT = 60
-SLOW = {"bytes_per_second": 20_000}
+SLOW: dict[str, Any] = {"bytes_per_second": 20_000}
 
 MECHANISMS = {
     "live": {"waves"},
@@ -31,7 +32,11 @@ MECHANISMS = {
 }
 """Counters in the report of what makes a strategy itself; the others' are not there."""
 
-OPTIONS = {"pause": SLOW, "order-unaware": SLOW, "drrs": {**SLOW, "subscale": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pause": SLOW,
+    "order-unaware": SLOW,
+    "drrs": {**SLOW, "subscale": 2},
+}
 """So that batches meet a move of so little state."""
 
 SHARED = {"waited"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_requests_add_up(tmp_path: Path) -> None:
         of_key = KEYSPACE.group_of(rows_of(range(1000)).column(HASH).to_numpy())
         keys = np.unique(of_key, return_index=True)[1].tolist()
         assert cluster.run_batch(0, keys) == dict.fromkeys(keys, 1)  # each key group has one
-        never = {"bytes_per_second": 1}
+        never: dict[str, Any] = {"bytes_per_second": 1}
         group = cluster.coordinator.moves.plan().owners.index(WorkerId("w1"))
         moves = [cluster.move([group], to="w3", **never), cluster.drain("w1", **never)]
         moves += [cluster.rebalance(**never), cluster.rescale(3, **never)]

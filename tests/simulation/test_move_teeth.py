@@ -20,8 +20,6 @@ from anabranch.protocol.reconfiguration import Reconfiguration
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
-from anabranch.simulation.oracle import OPERATOR
-from anabranch.simulation.orders import Job
 from anabranch.simulation.parcels import Partial, bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
@@ -283,16 +281,6 @@ def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ownership, "forget", forget)
 
 
-def imports_do_not_wait_for_the_flip(patch: pytest.MonkeyPatch) -> None:
-    """An import of an earlier move takes what is granted, but has not flipped."""
-
-    def is_coming(self: Job, group: KeyGroup) -> bool:
-        sources = self.process.machine.owners.sources.get(OPERATOR, {})
-        return sources.get(group) == self.peer
-
-    patch.setattr(Job, "_is_coming", is_coming)
-
-
 MUTATIONS: list[Patch] = [
     state_of_any_epoch_is_taken,
     source_stays_owner,
@@ -329,6 +317,8 @@ RARE: list[tuple[Patch, int]] = [
     (late_forwards_are_a_bug, 4350),
     (outputs_vanish_while_others_work, 3455),
     (released_parts_pass_for_the_whole, 16018),
+    (unheard_targets_are_not_told, 1442),
+    (what_was_dropped_is_forgotten, 3796),
 ]
 
 

@@ -26,9 +26,7 @@ def assign(
     raise InvalidArgument(f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {kind!r}.")
 
 
-def minimal(
-    owners: Owners, workers: Sequence[WorkerId], present: Owners | None = None
-) -> Owners:
+def minimal(owners: Owners, workers: Sequence[WorkerId], present: Owners | None = None) -> Owners:
     """Move a key group only if its owner leaves or has more than its share.
 
     Shares differ by one at most; the larger ones go to those that have most already. The key groups

@@ -363,7 +363,8 @@ class Reconfiguration:
     def _revoke(self, task: Task) -> list[Effect]:
         """Give up a change of owners: targets that may know of it learn that nothing changed."""
         effects: list[Effect] = []
-        moves, task.current = task.current.moves, None  # a clean-up must not come before the answers
+        moves = task.current.moves
+        task.current = None  # nothing but the answers: a clean-up must not come before them
         for (source, target), some in by_pair(moves).items():
             groups = tuple(m.group for m in some)
             version = self.ground.next_version()

@@ -13,7 +13,6 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.migration.strategies import STANDBY
-from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder

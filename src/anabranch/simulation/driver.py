@@ -69,7 +69,11 @@ class SparkDriver:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to do."""
-        return self.is_refused or self.is_stopped or self.committed + 1 == len(self.cluster.oracle.batches)
+        return (
+            self.is_refused
+            or self.is_stopped
+            or self.committed + 1 == len(self.cluster.oracle.batches)
+        )
 
     def _execute(self) -> None:
         self.run += 1
