@@ -222,3 +222,28 @@ class Broken(Counting):
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return BrokenEngine(keyspace)
+
+
+class FullGroup(CountingGroup):
+    """The first two key groups that come to a process find no memory, half way."""
+
+    installs = 0
+
+    def install(self, sections: Sections) -> None:
+        FullGroup.installs += 1
+        if FullGroup.installs <= 2:
+            super().install({name: table.slice(0, 1) for name, table in sections.items()})
+            raise pa.ArrowMemoryError("malloc of size 1234 failed")
+        super().install(sections)
+
+
+class FullEngine(CountingEngine):
+    def create_group(self) -> CountingGroup:
+        return FullGroup(self._keyspace)
+
+
+class Full(Counting):
+    """Memory is short in workers that get key groups."""
+
+    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
+        return FullEngine(keyspace)

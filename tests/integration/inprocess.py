@@ -11,6 +11,7 @@ import pyarrow as pa
 from anabranch.durability.blobs import BlobStore
 from anabranch.model.keyspace import GROUP
 from anabranch.processor.contract import BatchTimes
+from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.operator import packed
 from anabranch.runtime.operators import OperatorSlot
@@ -65,6 +66,11 @@ class InProcess:
     def stored(self) -> StoredGroups:
         """What brings key groups from the store."""
         return self._worker._stored
+
+    @property
+    def arriving(self) -> ArrivingGroups:
+        """What is on its way here."""
+        return self._worker._arriving
 
     def close(self) -> None:
         self._worker.close()

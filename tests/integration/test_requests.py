@@ -58,6 +58,7 @@ def test_cancelled_half_way(tmp_path: Path, progress: float) -> None:
         assert way.plan.owners != way.before.owners or progress < 0.5
         back = way.move.cancel()
         assert way.move.wait(WAIT)
+        assert progress <= way.move.progress < 1
         assert back.wait(WAIT)
         assert "cancelled" in way.move.report().outcome
         assert way.plan == way.before

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
+from anabranch.migration.steps import Arrival
 from anabranch.protocol.coordinator import Event, ReconfigurationRequested
-from anabranch.runtime import batches, reconfigurer
+from anabranch.runtime import arriving, batches, reconfigurer
+from anabranch.runtime.arriving import Arriving
 from anabranch.runtime.move import MoveHandle
-from tests.integration.counting import Counting
+from tests.integration.counting import Counting, Full
 from tests.integration.harness import FixedClock, Oracle, rows_of
+from tests.integration.inprocess import InProcess
 from tests.integration.streaming import MovingCluster, keys_of
 
 WAIT = 15
@@ -127,3 +130,38 @@ def test_requests_of_two_threads_are_heard_in_order(tmp_path: Path, queries: Que
         moves.stop()  # nobody would ever end a move that is asked for now
         with pytest.raises(ServiceUnavailable, match="was stopped"):
             cluster.rescale(3)
+
+
+def test_an_import_that_finds_no_memory_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Batches wait for the import under this strategy; what it cannot bring is in the store."""
+    oracle, keys = Oracle(), keys_of(0)
+    with ThreadPoolExecutor(1) as pool, MovingCluster(tmp_path, definition=Full()) as cluster:
+        assert cluster.run_batch(0, keys) == oracle.run_batch(keys)
+        move = cluster.rescale(3, strategy="order-unaware")
+        assert move.wait(WAIT)
+        assert not move.report().bytes, "nothing came"
+        batch = pool.submit(cluster.run_batch, 1, keys)
+        assert batch.result(WAIT) == oracle.run_batch(keys)
+
+
+def test_a_batch_waits_for_an_import_as_long_as_something_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arriving, "RECEIVE_SECONDS_MAX", 0.2)
+    worker = InProcess(tmp_path, Counting(), -1)
+    groups = worker.arriving
+    record = Arriving("counts", 0, "w2", 1, Arrival.BLOCK, "", None, {0}, importing=True)
+
+    def bring() -> None:
+        for _ in range(12):
+            time.sleep(0.05)
+            groups.pieces += 1
+
+    bringing = threading.Thread(target=bring)
+    bringing.start()
+    try:
+        assert groups.wait_for_import(record)
+        assert not bringing.is_alive()
+    finally:
+        bringing.join()
+        worker.close()

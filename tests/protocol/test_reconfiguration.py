@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -50,6 +51,7 @@ class Fleet:
         self.waiting: list[SendOrder] = []
         self.starting: list[StartWorker] = []
         self.ended: list[tuple[int, str]] = []
+        self.phases: dict[int, Mapping[str, int]] = {}
         self.grants: list[GrantLane] = []
         self.counters: dict[str, int] = {}
         self.numbers = itertools.count(1)
@@ -69,6 +71,7 @@ class Fleet:
                 self.grants.append(effect)
             elif isinstance(effect, ReconfigurationEnded):
                 self.ended.append((effect.number, effect.reason))
+                self.phases[effect.number] = effect.phases
                 self.log.append(f"end {effect.number}")
         for effect in effects:
             if isinstance(effect, StartWorker):
@@ -262,6 +265,7 @@ def test_a_request_takes_the_place_of_another() -> None:
     fleet.held = set()
     fleet.request("order-unaware", (W1, W2, W1, W1), (W1, W2))
     assert fleet.ended == [(1, "Another request took its place."), (2, "")]
+    assert fleet.phases == {1: {"planned": 1}, 2: {"settled": 1}}
     assert "clean w3" in fleet.log  # the replica of key group 2
     assert fleet.machine.routing.owners == (W1, W2, W1, W1)
     fleet(OrderDone(fleet.waiting[0].number))  # of a step that was given up

@@ -236,6 +236,8 @@ class ReconfigurationEnded:
     reason: str
     """Why it ended early; empty: the new routing is reached."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """How many key groups came how far."""
 
 
 Effect = (

@@ -201,8 +201,9 @@ class Reconfiguration:
         effects.extend(self._clean_up())
         if not self.reason:
             effects.extend(self.ground.stop_workers(self.request.workers))
-        ended = ReconfigurationEnded(self.request.number, self.reason, dict(self.counters))
-        return [*effects, ended]
+        number, counters = self.request.number, dict(self.counters)
+        phases = Counter(phase.value for phase in self.phases.values())
+        return [*effects, ReconfigurationEnded(number, self.reason, counters, phases)]
 
     def _clean_up(self) -> list[Effect]:
         """Nobody waits for these: they only give memory back."""
@@ -363,8 +364,7 @@ class Reconfiguration:
     def _revoke(self, task: Task) -> list[Effect]:
         """Give up a change of owners: targets that may know of it learn that nothing changed."""
         effects: list[Effect] = []
-        moves = task.current.moves
-        task.current = None  # nothing but the answers: a clean-up must not come before them
+        moves, task.current = task.current.moves, None  # a clean-up waits for the answers
         for (source, target), some in by_pair(moves).items():
             groups = tuple(m.group for m in some)
             version = self.ground.next_version()

@@ -101,6 +101,8 @@ class ArrivingGroups:
         self._sessions = itertools.count(1)
         self.progress = threading.Condition()
         """Told whenever something has come, or is given up."""
+        self.pieces = 0
+        """Counts what imports receive."""
         core.on_drop.append(self.drop)
 
     # -- the table --
@@ -282,8 +284,11 @@ class ArrivingGroups:
             if is_over():
                 return False
             self.note_on_demand(record.group, {"waited": 1})  # before the import ends
-            timeout = None if record.arrival is Arrival.BLOCK else RECEIVE_SECONDS_MAX
-            self.progress.wait_for(is_over, timeout)
+            pieces = self.pieces
+            while not self.progress.wait_for(is_over, RECEIVE_SECONDS_MAX):
+                if record.arrival is not Arrival.BLOCK or pieces == self.pieces:
+                    break
+                pieces = self.pieces  # it is slow, but it comes
             return True
 
     def put_in(self, slot: OperatorSlot, record: Arriving, received: Received) -> None:

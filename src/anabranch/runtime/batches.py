@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from anabranch.model.stats import ROWS_DEFERRED, ROWS_FORWARDED, TIMES
@@ -87,10 +89,18 @@ class Batches:
         return {e.operator for e in machine.parked if machine.gate.holds(e, groups)}
 
     def is_busy(self) -> bool:
-        """Whether a batch began lately."""
-        now = steady.now()
-        lasts = [timings[-1] for timings in self._timings().values() if timings]
-        return any(now - last.started < LATELY_SECONDS for last in lasts)
+        """Whether batches ran lately."""
+        return any(ts and not _is_over(ts[-1]) for ts in self._timings().values())
+
+    def usual_wait(self, idle_seconds: float) -> float:
+        """Seconds until a batch is committed, or until none has run for so long."""
+        waits = []
+        for timings in self._timings().values():
+            gaps = [b.started - a.started for a, b in pairwise(timings[-RECENT:])]
+            seconds = _seconds(timings)
+            if gaps and seconds and not _is_over(timings[-1]):
+                waits.append(min(median(gaps), median(seconds) + idle_seconds))
+        return min(waits, default=idle_seconds)
 
     def seconds_before(self) -> dict[str, list[float]]:
         """How long recent batches of each operator took."""
@@ -115,6 +125,10 @@ class Batches:
     def _timings(self) -> dict[str, list[BatchTiming]]:
         with self._lock:
             return {name: list(operator.timings) for name, operator in self._operators.items()}
+
+
+def _is_over(last: BatchTiming) -> bool:
+    return last.seconds is not None and steady.now() - last.started > last.seconds + LATELY_SECONDS
 
 
 def _seconds(timings: list[BatchTiming]) -> list[float]:

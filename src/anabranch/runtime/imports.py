@@ -159,10 +159,12 @@ class Imports:
                     del left[received.group]
                     self._core.pass_point("imported")
                 self._no_longer_receiving(record)
-        except AnabranchError as error:
-            _log.info("Import from worker %s: %s", some.source, error)
+        except Exception as error:  # also that memory is short: the state comes another way
+            _log.info("Import from worker %s: %r", some.source, error)
+        finally:
+            for record, _ in wanted.values():
+                self._no_longer_receiving(record)
         for record, _ in left.values():
-            self._no_longer_receiving(record)
             self._from_store(slot, record, counted)
 
     def _is_wanted(self, record: Arriving) -> bool:
@@ -184,8 +186,8 @@ class Imports:
         }
 
     def _piece(self, record: Arriving, size: int) -> None:
-        if not record.receiving:
-            record.receiving = True
+        record.receiving = True
+        self._arriving.pieces += 1
         self._pace.take(size, lambda: record.waiting > 0 or record.is_dead)
 
     def _no_longer_receiving(self, record: Arriving) -> None:
@@ -205,9 +207,9 @@ class Imports:
             try:
                 with slot.apply_lock if is_shared else nullcontext():
                     self._arriving.put_in(slot, record, received)
-            except AnabranchError:
-                if is_shared:  # who knows what is in there: the next batch takes it from the store
-                    self._arriving.give_up(record)
+            except BaseException:
+                # Who knows what is in there: the next batch takes it from the store.
+                self._arriving.give_up(record)
                 raise
             counted.update(received.counted)
             counted["bins"] += len(received.bins)

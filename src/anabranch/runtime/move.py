@@ -133,10 +133,11 @@ class MoveHandle:
 
     @property
     def progress(self) -> float:
-        """From 0 to 1."""
+        """From 0 to 1; of a move that ended early, how far it came."""
         if self.is_done:
             return 1.0 if self._outcome == "done" else self._fraction
-        return self.look(self)[0].fraction
+        self._fraction = max(self._fraction, self.look(self)[0].fraction)
+        return self._fraction
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False if the timeout (in seconds) came first.
@@ -171,11 +172,13 @@ class MoveHandle:
             self._report = replace(self._report, batches=batches)
         return self._report
 
-    def ended(self, reason: str, counters: Mapping[str, int]) -> None:
+    def ended(
+        self, reason: str, counters: Mapping[str, int], progress: Progress | None = None
+    ) -> None:
         """The protocol has nothing left to do for it: batches from now on are not its business."""
-        self._outcome = reason or "done"
-        self._fraction = self.look(self)[0].fraction
-        self._report = self._make_report(self._outcome, self.look(self)[0], counters)
+        progress = progress or self.look(self)[0]
+        self._outcome, self._fraction = reason or "done", max(self._fraction, progress.fraction)
+        self._report = self._make_report(self._outcome, progress, counters)
         self._ended.set()
 
     def _make_report(

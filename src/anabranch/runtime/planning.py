@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from anabranch.errors import InvalidArgument
 from anabranch.migration.assignment import assign, by_load, minimal
 from anabranch.migration.plan import Move, moves_between
+from anabranch.migration.steps import Copy, NextEpoch, Outcome, Steps, Together
+from anabranch.migration.strategies import steps_of
 from anabranch.model.ids import WorkerId
 
 COPY_BYTES_PER_SECOND = 200 << 20
@@ -37,7 +40,7 @@ class Forecast:
     workers_after: tuple[WorkerId, ...]
     bytes: int
     seconds: float
-    """Estimate, from the bytes and the rate that the strategy begins with."""
+    """Estimate: the bytes at the rate that the strategy begins with, and batches it waits for."""
 
     def __str__(self) -> str:
         pairs: dict[tuple[str, str], int] = {}
@@ -61,15 +64,42 @@ def forecast(
     after: Plan,
     bytes_of: Mapping[int, int],
     bytes_per_second: int,
+    options: Mapping[str, Any] | None = None,
+    batch_seconds: float = 0.0,
 ) -> Forecast:
-    """Moves, bytes and an estimate of the duration."""
+    """Moves, bytes and an estimate of the duration; batches come every `batch_seconds`."""
     moves = moves_between(before.owners, after.owners)
     if strategy == "stop-restart" and moves:
         size = sum(bytes_of.values())  # all workers save what they have and load it again
     else:
         size = sum(bytes_of.get(move.group, 0) for move in moves)
     rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
-    return Forecast(strategy, moves, before.workers, after.workers, size, size / rate)
+    waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if moves else 0
+    seconds = size / rate + waits * batch_seconds
+    return Forecast(strategy, moves, before.workers, after.workers, size, seconds)
+
+
+def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
+    """How many batches a strategy waits for, one after the other, if all goes well."""
+    count = 0
+    outcome: Outcome | None = None
+    while True:
+        try:
+            wanted = steps.send(outcome)
+        except StopIteration:
+            return count
+        copied = 0
+        match wanted:
+            case NextEpoch():
+                count += 1
+            case Copy():
+                copied = sum(bytes_of.get(move.group, 0) for move in wanted.moves)
+            case Together():
+                ends = [0] * wanted.limit  # a part begins when the first of those before ends
+                for part in wanted.parts:
+                    heapq.heapreplace(ends, ends[0] + _waits(part, bytes_of))
+                count += max(ends)
+        outcome = Outcome({"bytes": copied})
 
 
 def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:

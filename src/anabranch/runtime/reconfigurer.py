@@ -137,7 +137,8 @@ class Reconfigurer:
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
         sizes = {group: load["bytes"] for group, load in self._loads().items()}
-        return forecast(wish.strategy, self.plan(), plan, sizes, self._usual_rate(wish))
+        rate, wait = self._usual_rate(wish), self._batches.usual_wait(IDLE_SECONDS)
+        return forecast(wish.strategy, self.plan(), plan, sizes, rate, wish.options, wait)
 
     def _usual_rate(self, wish: Wish) -> int:
         """Bytes a second that copies begin with."""
@@ -290,7 +291,7 @@ class Reconfigurer:
             reason = CANCELLED
         elif reason and reason != SUPERSEDED:
             reason = f"failed: {reason}"
-        found[0].ended(reason, counters)
+        found[0].ended(reason, counters, _progress(effect.phases))
 
     # -- observation --
 
@@ -309,16 +310,10 @@ class Reconfigurer:
             current = self._machine.moves.current
             if current is None or current.request.number != move.number:
                 return Progress(1, 0, 0, 0), {}
-            phases = [current.phases[m.group] for m in current.moves]
-            counters = dict(current.counters)
-        count = {phase: phases.count(phase) for phase in MovePhase}
-        progress = Progress(
-            len(phases) if current.is_started else 1,
-            count[MovePhase.COPIED],
-            count[MovePhase.FLIPPED],
-            count[MovePhase.SETTLED],
-        )
-        return progress, counters
+            phases = Counter(phase.value for phase in current.phases.values())
+            if current.is_started and not phases:
+                return Progress(0, 0, 0, 0), {}
+            return _progress(phases), dict(current.counters)
 
     # -- pace --
 
@@ -372,3 +367,10 @@ class Reconfigurer:
                 peer.call("pace", {"rate": rate}, timeout_seconds=5)
             except AnabranchError as error:
                 _log.info("%s was not told the pace: %s", peer.name, error)
+
+
+def _progress(phases: Mapping[str, int]) -> Progress:
+    """How far a move has come; without key groups it has not begun."""
+    reached = (MovePhase.COPIED, MovePhase.FLIPPED, MovePhase.SETTLED)
+    total = sum(phases.values())
+    return Progress(total or 1, *(phases.get(phase.value, 0) for phase in reached))

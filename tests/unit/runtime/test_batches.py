@@ -120,3 +120,19 @@ def test_a_batch_that_the_move_itself_holds_back_does_not_run() -> None:
     assert watched.observe() == IDLE
     watched.begin("b", 1)
     assert watched.observe() == RUNNING
+
+
+def test_how_long_one_waits_for_a_batch(later: list[float]) -> None:
+    watched = Watched()
+    assert watched.batches.usual_wait(1.0) == 1.0
+    known = watched.operators["a"]
+    for epoch in range(4):  # a second of work every five
+        known.note_begin(epoch, 0, steady.now() - 1)
+        known.note_commit(epoch)
+        later[0] += 5
+    assert watched.batches.usual_wait(1.0) == pytest.approx(2.0, abs=0.1)
+    assert watched.batches.usual_wait(60.0) == pytest.approx(5.0, abs=0.1)
+    assert watched.batches.is_busy()
+    later[0] += batches.LATELY_SECONDS
+    assert watched.batches.usual_wait(1.0) == 1.0
+    assert not watched.batches.is_busy()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from anabranch.model.ids import WorkerId
 from anabranch.runtime.planning import COPY_BYTES_PER_SECOND, Plan, forecast, rescaled
 
@@ -26,3 +30,33 @@ def test_a_restart_brings_everything_again() -> None:
 def test_no_rate_is_better_than_what_memory_gives() -> None:
     found = forecast("pause", BEFORE, AFTER, BYTES, 1 << 50)
     assert found.seconds == 8 * MB / COPY_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "batches"),
+    [
+        ("live", {}, 1),
+        ("live", {"wave": 1}, 4),
+        ("meces", {"batch": 1}, 4),
+        ("megaphone", {"plan": "fluid"}, 8),
+        ("drrs", {"subscale": 1, "concurrency": 1}, 8),
+        ("drrs", {"subscale": 1, "concurrency": 8}, 8),
+        ("replicate", {}, 1),
+        ("pause", {}, 0),
+        ("stop-restart", {}, 0),
+    ],
+)
+def test_batches_that_a_strategy_waits_for_take_time(
+    strategy: str, options: dict[str, Any], batches: int
+) -> None:
+    """Eight key groups move, to two targets."""
+    at_once = forecast(strategy, BEFORE, AFTER, BYTES, 2 * MB, options)
+    found = forecast(strategy, BEFORE, AFTER, BYTES, 2 * MB, options, batch_seconds=10.0)
+    assert found.seconds - at_once.seconds == 10.0 * batches
+
+
+def test_large_key_groups_make_more_waves() -> None:
+    large = dict.fromkeys(range(16), 32 * MB)
+    at_once = forecast("live", BEFORE, AFTER, large, MB, {"wave": 2})
+    found = forecast("live", BEFORE, AFTER, large, MB, {"wave": 2}, batch_seconds=10.0)
+    assert found.seconds - at_once.seconds == 30.0  # two at first, then one by one

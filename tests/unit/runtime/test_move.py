@@ -51,6 +51,15 @@ def test_the_batch_that_runs_at_the_end_is_reported_when_it_has_ended() -> None:
     assert move.report().pause_seconds == 0.2
 
 
+def test_how_far_it_came_is_not_forgotten() -> None:
+    cancelled = handle(Batches())
+    cancelled.ended("It was cancelled.", {}, Progress(4, 0, 0, 1))
+    assert cancelled.progress == 0.25
+    done = handle(Batches())
+    done.ended("", {}, Progress(4, 0, 0, 0))
+    assert done.progress == 1.0
+
+
 def test_a_report_does_not_forget() -> None:
     batches = Batches()
     move = handle(batches)
