@@ -56,7 +56,7 @@ class Stream:
         self.epoch = 0
         self._lanes = lanes
         self._pause = pause_seconds
-        self._open = open_seconds
+        self.open_seconds = open_seconds
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="test-stream", daemon=True)
@@ -102,7 +102,7 @@ class Stream:
 
     def _run_batch(self, epoch: int) -> None:
         keys = keys_of(epoch)
-        found = self.cluster.run_batch(epoch, keys, self._lanes, open_seconds=self._open)
+        found = self.cluster.run_batch(epoch, keys, self._lanes, open_seconds=self.open_seconds)
         expected = self.oracle.run_batch(keys)
         assert found == expected, f"batch {epoch}: {_difference(found, expected)}"
 
@@ -158,7 +158,7 @@ class CaseStream(Stream):
         batch = pa.RecordBatch.from_arrays(
             [column.combine_chunks() for column in table.columns], schema=table.schema
         )
-        dawdling = (1 + number) * self._open
+        dawdling = (1 + number) * self.open_seconds
         rows = self.cluster.run_lanes(
             epoch, self._lanes, batch, operator=case.name, open_seconds=dawdling
         )

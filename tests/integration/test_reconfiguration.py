@@ -4,24 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.runtime import reconfigurer
-from tests.integration.streaming import MovingCluster, Stream
+from anabranch.runtime.pacer import START_BYTES_PER_SECOND
+from anabranch.runtime.reconfigurer import Reconfigurer
+from tests.integration.streaming import MovingCluster, Stream, keys_of
 
 WAIT = 60
+SLOW: dict[str, Any] = {"bytes_per_second": 20_000}
+
+MECHANISMS = {
+    "live": {"waves"},
+    "stop-restart": {"gated_ms", "begins_held", "loaded"},
+    "pause": {"gated_ms", "begins_held"},
+    "replicate": {"shadowed"},
+    "megaphone": {"steps"},
+    "rhino": {"handovers"},
+    "order-unaware": {"waited"},
+    "meces": {"rounds", "connected"},
+    "drrs": {"subscales", "ready_first"},
+    "lazy": {"connected"},
+}
+"""Counters in the report of what makes a strategy itself; the others' are not there."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pause": SLOW,
+    "order-unaware": SLOW,
+    "drrs": {**SLOW, "subscale": 2},
+}
+"""So that batches meet a move of so little state."""
+
+SHARED = {"waited"}
+"""Others wait too, now and then."""
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_out_in_drain_rebalance_and_double(tmp_path: Path, strategy: str) -> None:
     with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
         stream.batches(3)
-        out = cluster.rescale(3, strategy=strategy)
+        out = cluster.rescale(3, strategy=strategy, **OPTIONS.get(strategy, {}))
         assert out.wait(WAIT)
         assert out.report().outcome == "done"
+        found = {name for name, count in out.report().counters.items() if count}
+        assert MECHANISMS[strategy] <= found
+        others = set().union(*MECHANISMS.values()) - MECHANISMS[strategy] - SHARED
+        assert not others & found
         assert sorted(cluster.workers().values()) == [10, 11, 11]
         stream.batches(2)
         assert cluster.rescale(2, strategy=strategy).wait(WAIT)
@@ -51,6 +83,40 @@ def test_a_slow_batch_is_not_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyP
         move = cluster.move([0, 1, 2, 3, 4, 5], to="w2", wave=1)
         assert move.wait(WAIT)
         assert stream.epoch - before >= move.report().counters["waves"] - 1
+
+
+def test_slow_batches_slow_copies_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And when batches are quick again, copies become faster again."""
+    told: list[int] = []
+    tell = Reconfigurer._tell
+
+    def listen(self: Reconfigurer, rate: int) -> None:
+        tell(self, rate)
+        told.append(rate)
+
+    monkeypatch.setattr(Reconfigurer, "_tell", listen)
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(2)
+        stream.open_seconds = 1.2
+        # A wave waits for a commit, so that this takes about 16 batches.
+        move = cluster.move(range(32), to="w2", wave=1, latency_target=0.5)
+        stream.until(lambda: bool(told) and told[-1] < START_BYTES_PER_SECOND)
+        stream.open_seconds = 0
+        stream.until(lambda: told[-1] > min(told))
+        assert move.wait(WAIT)
+        assert move.report().counters["slowdowns"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["live", "lazy", "pause"])
+def test_the_load_of_a_key_group_goes_with_it(tmp_path: Path, strategy: str) -> None:
+    """Else what has just moved would look idle, and `rebalance` would give its owner more."""
+    with MovingCluster(tmp_path) as cluster:
+        for epoch in range(3):
+            cluster.run_batch(epoch, keys_of(epoch))
+        before = cluster.coordinator.moves._loads()
+        assert cluster.move(range(8), to="w2", strategy=strategy).wait(WAIT)
+        assert cluster.coordinator.moves._loads() == before
+        assert all(before[group]["rows"] for group in range(8))
 
 
 def test_requests_that_overlap(tmp_path: Path) -> None:

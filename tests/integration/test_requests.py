@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from anabranch.model.ids import WorkerId
+from anabranch.model.keyspace import HASH
 from anabranch.runtime.move import MoveHandle
-from anabranch.runtime.planning import Plan
+from anabranch.runtime.planning import Plan, rescaled
 from tests.integration import counting
+from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.streaming import MovingCluster, Stream
 
 WAIT = 60
@@ -104,3 +109,32 @@ def test_replicas_that_break(tmp_path: Path, strategy: str) -> None:
         for workers in (3, 4, 2):
             assert cluster.rescale(workers, strategy=strategy).wait(WAIT)
             stream.batches(2)
+
+
+def test_requests_add_up(tmp_path: Path) -> None:
+    """Each goes on from what the one before would have come to, however far that is."""
+    with MovingCluster(tmp_path, workers=3) as cluster:
+        of_key = KEYSPACE.group_of(rows_of(range(1000)).column(HASH).to_numpy())
+        keys = np.unique(of_key, return_index=True)[1].tolist()
+        assert cluster.run_batch(0, keys) == dict.fromkeys(keys, 1)  # each key group has one
+        never: dict[str, Any] = {"bytes_per_second": 1}
+        group = cluster.coordinator.moves.plan().owners.index(WorkerId("w1"))
+        moves = [cluster.move([group], to="w3", **never), cluster.drain("w1", **never)]
+        moves += [cluster.rebalance(**never), cluster.rescale(3, **never)]
+        moves += [moves[-1].retarget(2), cluster.rescale(2)]  # the last one at full speed
+        assert all(move.wait(WAIT) for move in moves)
+        assert [move.report().outcome == "done" for move in moves] == [False] * 5 + [True]
+        plan = cluster.coordinator.moves.plan()
+        assert plan.workers == ("w2", "w3")
+        assert plan.owners[group] == "w3"
+        assert cluster.run_batch(1, keys) == dict.fromkeys(keys, 2)
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.6])
+def test_some_key_groups_on_top_of_a_rescale(tmp_path: Path, progress: float) -> None:
+    with on_the_way(tmp_path, progress) as way:
+        wanted = rescaled(way.before, way.before.owners, 4, "minimal").owners
+        group = wanted.index(WorkerId("w4"))
+        assert way.cluster.move([group], to="w1").wait(WAIT)
+        expected = (*wanted[:group], WorkerId("w1"), *wanted[group + 1 :])
+        assert way.plan == Plan(expected, tuple(map(WorkerId, ("w1", "w2", "w3", "w4"))))

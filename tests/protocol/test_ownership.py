@@ -101,6 +101,21 @@ def test_old_messages_change_nothing() -> None:
     assert worker.machine.owners.released == {G0: (6, W3)}
 
 
+def test_old_messages_change_nothing_after_a_clean_up_either() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 5, W2))
+    worker(GroupsReleased((G2,), 6, W3))
+    worker(GroupsDropped((G2,), 7))
+    assert worker.machine.owners.released == {}
+    worker(GroupsGranted((G2,), 5, W2))  # said twice, very late
+    assert not worker.machine.owners.is_owner(G2)
+    worker(GroupsReleased((G2,), 9, W3))  # of a change of owners that was given up
+    worker(GroupsGranted((G2,), 8, W2))  # its grant comes after that
+    assert not worker.machine.owners.is_owner(G2)
+    worker(GroupsGranted((G2,), 10, W2))
+    assert worker.machine.owners.is_owner(G2)
+
+
 def test_a_grant_said_twice_does_not_bring_the_source_back() -> None:
     worker = Driver()
     worker(GroupsGranted((G0,), 5, W2))

@@ -403,6 +403,21 @@ def test_revoked_when_the_target_is_not_there() -> None:
     assert fleet.ended == [(1, "Another request took its place."), (2, "")]
 
 
+def test_a_target_whose_answer_was_lost_learns_that_nothing_changed() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w2", "grant w3"}
+    fleet.request("order-unaware", (W2, W2, W3, W2))
+    lost, died = fleet.waiting
+    fleet.held = {"start w3", "grant w2"}
+    fleet.down(W3)
+    fleet.request("pause", BEFORE, (W1, W2))
+    fleet(OrderFailed(died.number))
+    assert fleet.log == []
+    fleet(OrderFailed(lost.number))  # w2 has carried it out, or not: nobody knows
+    assert fleet.log[0] == "release w2"
+    assert fleet.ended == [(1, "Another request took its place."), (2, "")]
+
+
 def test_target_cannot_be_started() -> None:
     fleet = Fleet()
     fleet.held = {"start w3"}

@@ -259,6 +259,28 @@ def deltas_stay_at_the_source(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reconfiguration, "_clean", at_target)
 
 
+def unheard_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """A change of owners is given up; a target whose answer was lost does not learn it."""
+    revoke = Reconfiguration._revoke
+
+    def only_acked(self: Reconfiguration, task: Task) -> list[Effect]:
+        task.current = replace(task.current, moves=tuple(task.acked))
+        return revoke(self, task)
+
+    patch.setattr(Reconfiguration, "_revoke", only_acked)
+
+
+def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A grant that comes late is taken for new, since nothing is known of the key group."""
+
+    def forget(self: Ownership, groups: tuple[KeyGroup, ...]) -> None:
+        for group in groups:
+            self.released.pop(group, None)
+            self.versions.pop(group, None)
+
+    patch.setattr(Ownership, "forget", forget)
+
+
 MUTATIONS: list[Patch] = [
     state_of_any_epoch_is_taken,
     source_stays_owner,
@@ -295,6 +317,8 @@ RARE: list[tuple[Patch, int]] = [
     (late_forwards_are_a_bug, 4350),
     (outputs_vanish_while_others_work, 3455),
     (released_parts_pass_for_the_whole, 16018),
+    (unheard_targets_are_not_told, 1442),
+    (what_was_dropped_is_forgotten, 3796),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from anabranch.cli.main import main
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.simulation import scenario
-from anabranch.simulation.faults import FAULTS, MOVE_FAULTS
+from anabranch.simulation.faults import FAULTS, MOVE_FAULTS, stop_query
 from anabranch.simulation.runner import Summary, describe, run_seeds
 from anabranch.simulation.scenario import Result, run_seed
 
@@ -31,8 +31,12 @@ def report(summary: Summary) -> str:
     return "\n\n".join(describe(failure) for failure in summary.failures)
 
 
-def test_scenarios_are_equal_to_the_oracle() -> None:
-    summary = run_seeds(range(SEEDS))
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return run_seeds(range(SEEDS))
+
+
+def test_scenarios_are_equal_to_the_oracle(summary: Summary) -> None:
     assert summary.is_ok, report(summary)
     assert summary.scenarios == SEEDS
     assert summary.steps < STEPS_MEAN_MAX * SEEDS
@@ -71,7 +75,7 @@ def test_every_fault_strikes() -> None:
         for line in run_seed(seed, keep_trace=True).trace:
             if " FAULT " in line:
                 struck.add(line.split()[-1])
-    assert struck == {fault.__name__ for fault in (*FAULTS, *MOVE_FAULTS)}
+    assert struck == {fault.__name__ for fault in (*FAULTS, *MOVE_FAULTS, stop_query)}
 
 
 MECHANISMS: dict[str, tuple[str, ...]] = {
@@ -88,9 +92,11 @@ MECHANISMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def test_every_mechanism_of_every_strategy_is_at_work() -> None:
+def test_every_mechanism_of_every_strategy_is_at_work(summary: Summary) -> None:
     assert MECHANISMS.keys() == STRATEGIES.keys()
-    counts = run_seeds(range(800)).counts
+    counts = summary.counts
+    assert counts["orders_twice"]
+    assert counts["orders_unheard"]
     for strategy, mechanisms in MECHANISMS.items():
         for mechanism in ("requests", "moves", "reached", "ended", *mechanisms):
             assert counts[f"{strategy} {mechanism}"], (strategy, mechanism)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch.protocol.orders import OrderKind
-from anabranch.runtime.crashes import COORDINATOR_POINTS, MOVE_POINTS, WORKER_POINTS
+from anabranch.runtime.crashes import COORDINATOR_POINTS, WORKER_POINTS
+from tests.integration.test_killed import DIRECTIONS, reached
 
 DRIVER = Path(__file__).with_name("recovery_driver.py")
 BATCHES = 6
@@ -38,9 +39,14 @@ def write_input(folder: Path, seed: int = 1) -> list[list[dict[str, int]]]:
 
 
 def drive(
-    folder: Path, workers: int, lanes: int, crash_at: str = "", strategy: str = ""
+    folder: Path,
+    workers: int,
+    lanes: int,
+    crash_at: str = "",
+    strategy: str = "",
+    deaths: list[str] | None = None,
 ) -> dict[str, Any] | None:
-    """Run the driver; None if it was killed."""
+    """Run the driver; None if it was killed. `deaths` gets the names of all that were."""
     environment = {**os.environ, "ANABRANCH_CRASH_AT": crash_at, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
         [sys.executable, str(DRIVER), str(folder), str(workers), str(lanes), *strategy.split()],
@@ -50,6 +56,9 @@ def drive(
         timeout=240,
         check=False,
     )
+    if deaths is not None:
+        deaths += re.findall(r"Worker (w\d+)\b.*killed by signal 9", done.stderr)
+        deaths += ["driver"] * (done.returncode == -9)
     if done.returncode == -9:
         return None
     assert done.returncode == 0, done.stdout + done.stderr
@@ -130,16 +139,21 @@ def test_driver_killed_before_and_after_a_manifest(tmp_path: Path) -> None:
 def test_everything_killed_during_moves(tmp_path: Path, strategy: str) -> None:
     chance = random.Random(strategy)
     batches = write_input(tmp_path)
-    orders = [f"order-{kind.value}" for kind in OrderKind] + list(COORDINATOR_POINTS)
+    # Where this strategy comes by; w3 only gets key groups, then gives them back.
+    spots = sorted({spot.split()[1] for way in DIRECTIONS for spot in reached(strategy, way)})
+    sent = [spot.removeprefix("before-") for spot in spots if spot.startswith("before-")]
+    orders = [f"order-{kind}" for kind in sent] + list(COORDINATOR_POINTS)
+    deaths: list[str] = []
     for _ in range(3):
         points = [f"coordinator:{chance.choice(orders)}:{chance.randrange(1, 4)}"]
-        points += [f"w{n}:{chance.choice(MOVE_POINTS)}:1" for n in (1, 2, 3)]
-        result = drive(tmp_path, 2, 2, ",".join(points), strategy)
+        points += [f"w{n}:{spot}:1" for n in (1, 2, 3) for spot in chance.sample(spots, 2)]
+        result = drive(tmp_path, 2, 2, ",".join(points), strategy, deaths)
         if result is not None:
             break
     else:
         result = drive(tmp_path, 2, 2, "", strategy)
     check(tmp_path, batches, result)
+    assert any(name != "driver" for name in deaths), deaths
 
 
 @pytest.mark.soak

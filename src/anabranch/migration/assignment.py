@@ -12,20 +12,26 @@ ASSIGNMENTS = ("minimal", "range")
 Owners = tuple[WorkerId, ...]
 
 
-def assign(owners: Owners, workers: Sequence[WorkerId], kind: str = "minimal") -> Owners:
+def assign(
+    owners: Owners,
+    workers: Sequence[WorkerId],
+    kind: str = "minimal",
+    present: Owners | None = None,
+) -> Owners:
     """Owners after a change of the set of workers; the key groups are shared out evenly."""
     if kind == "minimal":
-        return minimal(owners, workers)
+        return minimal(owners, workers, present)
     if kind == "range":
         return by_range(len(owners), workers)
     raise InvalidArgument(f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {kind!r}.")
 
 
-def minimal(owners: Owners, workers: Sequence[WorkerId]) -> Owners:
+def minimal(owners: Owners, workers: Sequence[WorkerId], present: Owners | None = None) -> Owners:
     """Move a key group only if its owner leaves or has more than its share.
 
     Shares differ by one at most; the larger ones go to those that have most already. The key groups
-    given away are those with the highest numbers, dealt in turn to whoever has room.
+    given away are those with the highest numbers, dealt in turn to whoever has room. Where `owners`
+    are not reached yet, a key group that is given away stays with its `present` one if it can.
     """
     groups, held = len(owners), dict.fromkeys(workers, 0)
     for owner in owners:
@@ -42,6 +48,10 @@ def minimal(owners: Owners, workers: Sequence[WorkerId]) -> Owners:
             result.append(owner)
         else:
             result.append(None)
+    for group, here in enumerate(present or ()):
+        if result[group] is None and here in kept and kept[here] < share[here]:
+            kept[here] += 1
+            result[group] = here
     room = [worker for worker in workers for _ in range(share[worker] - kept[worker])]
     filled = iter(_in_turn(room))
     return tuple(owner if owner is not None else next(filled) for owner in result)

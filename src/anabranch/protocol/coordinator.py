@@ -204,6 +204,9 @@ class CoordinatorMachine:
         if error is not None:
             return [RefuseRequest(event.request, error)]
         if self.gate is not None and self.gate.holds(event, len(self.routing.owners)):
+            if event.request not in self.gate.held:
+                self.gate.held.add(event.request)
+                self.moves.count("begins_held")
             self.parked.append(event)
             return []
         operator.has_ended = False

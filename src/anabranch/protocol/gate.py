@@ -21,6 +21,8 @@ class Gate:
     """Key groups that are held back; None: all."""
     after: Mapping[str, int] = field(default_factory=dict)
     """Last batch of each operator that may still run."""
+    held: set[int] = field(default_factory=set)
+    """Requests that it holds back, or has."""
 
     @classmethod
     def close(cls, groups: frozenset[int] | None, operators: Mapping[str, OperatorView]) -> Gate:

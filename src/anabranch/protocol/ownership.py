@@ -24,6 +24,8 @@ class Ownership:
     """By operator: who has the state, or a part of it, of a key group that is owned here."""
     arrival: dict[KeyGroup, Arrival] = field(default_factory=dict)
     ready_first: set[KeyGroup] = field(default_factory=set)
+    versions: dict[KeyGroup, int] = field(default_factory=dict)
+    """The newest version heard about each key group; kept, so that nothing late counts."""
 
     def grant(self, event: GroupsGranted) -> None:
         """Own key groups, unless a newer message says otherwise."""
@@ -32,7 +34,7 @@ class Ownership:
                 continue
             if event.version == self.granted.get(group):
                 continue  # said twice: what has arrived since must not be asked for again
-            self.granted[group] = event.version
+            self.granted[group] = self.versions[group] = event.version
             self.released.pop(group, None)
             self.arrival[group] = event.arrival
             (self.ready_first.add if event.ready_first else self.ready_first.discard)(group)
@@ -46,6 +48,7 @@ class Ownership:
         for group in event.groups:
             if event.version <= self.version(group):
                 continue
+            self.versions[group] = event.version
             was_here = self.granted.pop(group, None) is not None or group in self.released
             if was_here:
                 self.released[group] = event.version, event.target
@@ -68,8 +71,7 @@ class Ownership:
 
     def version(self, group: KeyGroup) -> int:
         """The newest version heard about a key group."""
-        released = self.released.get(group)
-        return self.granted.get(group, 0) if released is None else released[0]
+        return self.versions.get(group, 0)
 
     def is_owner(self, group: KeyGroup) -> bool:
         """Whether transactions may run on it."""

@@ -362,10 +362,10 @@ class Reconfiguration:
         return effects if task.waiting else effects + self._continue(task)
 
     def _revoke(self, task: Task) -> list[Effect]:
-        """Give up a change of owners: targets that have heard of it learn that nothing changed."""
+        """Give up a change of owners: targets that may know of it learn that nothing changed."""
         effects: list[Effect] = []
-        task.current = None  # nothing but the answers: a clean-up must not come before them
-        for (source, target), some in by_pair(tuple(task.acked)).items():
+        moves, task.current = task.current.moves, None  # a clean-up waits for the answers
+        for (source, target), some in by_pair(moves).items():
             groups = tuple(m.group for m in some)
             version = self.ground.next_version()
             order = WorkerOrder(OrderKind.RELEASE, groups, source, version)

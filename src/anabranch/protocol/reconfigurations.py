@@ -59,6 +59,11 @@ class Reconfigurations:
         """A batch was committed, or none has come for a while."""
         return [] if self.current is None else self.current.epoch_passed() + self._next()
 
+    def count(self, name: str) -> None:
+        """Something that the one that runs has caused, for its report."""
+        if self.current is not None:
+            self.current.counters[name] += 1
+
     def stuck(self, reason: str) -> list[Effect]:
         """Batches do not come to an end. A move that holds others back for them gives up."""
         if self.current is None:

@@ -52,6 +52,9 @@ class Arrivals:
         those whose rest is in the store."""
         counted: Counter[str] = Counter()
         records = self._records(slot.name, effect)
+        if run.applied and records:  # what was here went first
+            self._arriving.note_on_demand(records[0].group, {"ready_first": 1})
+            counted["ready_first"] += 1
         try:
             with run.timed("load_ms"), self._locked(records, counted) as locks:
                 coming = [r for r in records if r.source != STORE or r.is_done]
@@ -90,7 +93,7 @@ class Arrivals:
                 stack.callback(self._arriving.note_waiting, record, -1)
             # First wait for all: an import needs the locks.
             waited = [self._arriving.wait_for_import(record) for record in records]
-            counted["waited"] += any(waited)
+            counted["waited"] += sum(waited)
             for record in records:
                 stack.enter_context(record.lock)
             yield stack
@@ -246,6 +249,8 @@ class Arrivals:
     ) -> list[Arriving]:
         """Everything that is not here; the key groups that are in the store for a part."""
         counted["from_store"] += len(lost)
+        for record in lost:
+            self._arriving.note_on_demand(record.group, {"from_store": 1})
         adopted = [record for record in lost if record.is_adopted]
         known = [r for r in records if r.source == STORE and r.is_coming]
         in_part = {record.group for record in (*adopted, *known)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -106,7 +106,8 @@ class ArrivingGroups:
         """Guarded by `core.changed`, as is the table."""
         self._arriving: dict[Place, Arriving] = {}
         self._on_demand: dict[int, Counter[str]] = {}
-        """What transactions have fetched of each key group since it is owned here."""
+        """What transactions have fetched of each key group since it is owned here; before, how
+        often they have brought its replica forward."""
         self._sessions = itertools.count(1)
         self.progress = threading.Condition()
         """Told whenever something has come, or is given up."""
@@ -211,12 +212,16 @@ class ArrivingGroups:
         with self.core.changed:
             return self._arriving.get((operator, group))
 
-    def of_groups(self, groups: Iterable[int]) -> list[Arriving]:
-        """What is still on its way from other workers, over all operators."""
+    def of_groups(self, groups: Iterable[int], version: int) -> list[Arriving]:
+        """What is still on its way from other workers, over all operators.
+
+        Not what was granted after that version: lanes perhaps do not come here for it yet, and its
+        source lets go of what it is asked for.
+        """
         wanted = set(groups)
         with self.core.changed:
             records = list(self._arriving.values())
-        coming = [r for r in records if r.source != STORE and r.is_coming]
+        coming = [r for r in records if r.source != STORE and r.is_coming and r.version <= version]
         return [record for record in coming if record.group in wanted]
 
     def sources(self) -> set[str]:
@@ -243,13 +248,18 @@ class ArrivingGroups:
         with self.progress:
             record.waiting += more
 
-    def note_on_demand(self, group: int, counted: Counter[str]) -> None:
-        """A transaction has fetched something itself."""
+    def note_on_demand(self, group: int, counted: Mapping[str, int]) -> None:
+        """A transaction has fetched something itself, or had to wait."""
         with self.progress:
             self._on_demand.setdefault(group, Counter()).update(counted)
 
+    def note_shadow(self, groups: Iterable[int]) -> None:
+        """A transaction has brought replicas forward, beside their owner's."""
+        for group in groups:
+            self.note_on_demand(group, {"shadowed": 1})
+
     def take_on_demand(self, groups: Iterable[int]) -> Counter[str]:
-        """What transactions have fetched, for the report of the move."""
+        """What transactions have done, for the report of the move."""
         with self.progress:
             found = [self._on_demand.pop(group, Counter()) for group in groups]
         return sum(found, Counter())
@@ -283,6 +293,7 @@ class ArrivingGroups:
         with self.progress:
             if is_over():
                 return False
+            self.note_on_demand(record.group, {"waited": 1})  # before the import ends
             pieces = self.pieces
             while not self.progress.wait_for(is_over, RECEIVE_SECONDS_MAX):
                 if record.arrival is not Arrival.BLOCK or pieces == self.pieces:

@@ -283,6 +283,7 @@ class Coordinator:
             return
         with self._lock:
             effects = self._machine.handle(event)
+            self.moves.gate.look(self._machine.gate is not None)
         self._perform(effects)
 
     def _perform(self, effects: list[protocol.Effect]) -> None:

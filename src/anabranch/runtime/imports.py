@@ -51,10 +51,10 @@ class Imports:
         self._peers = peers
         self._pace = pace
 
-    def run(self, groups: list[int], order: Order, by_bin: bool) -> Counter[str]:
+    def run(self, groups: list[int], order: Order, by_bin: bool, version: int) -> Counter[str]:
         """Bring everything that is missing; afterwards sources are not needed for it."""
         counted: Counter[str] = Counter()
-        records = self._arriving.of_groups(groups)
+        records = self._arriving.of_groups(groups, version)
         for record in records:
             record.importing = True
         try:

@@ -70,6 +70,28 @@ class MoveReport:
 
 
 @dataclass(slots=True)
+class GateClock:
+    """How long a move has held batches back."""
+
+    _closed: float | None = None
+    """When it was closed, if it is."""
+    _seconds: float = 0.0
+
+    def look(self, is_closed: bool) -> None:
+        """After whatever may have closed or opened it."""
+        if is_closed and self._closed is None:
+            self._closed = steady.now()
+        elif self._closed is not None and not is_closed:
+            self._seconds += steady.now() - self._closed
+            self._closed = None
+
+    def take(self) -> dict[str, int]:
+        """For the report of the move that ends now."""
+        seconds, self._seconds = self._seconds, 0.0
+        return {"gated_ms": math.ceil(1000 * seconds)} if seconds else {}
+
+
+@dataclass(slots=True)
 class Progress:
     """How far a reconfiguration is."""
 

@@ -168,12 +168,16 @@ class OperatorSlot:
         """A key group is here now, with the length of its changelog."""
         self.states[group] = state
         self.views.pop(group, None)
-        self.wear[group] = Wear(*wear)
+        epoch, size, *rows = wear
+        self.wear[group] = Wear(epoch, size)
+        if rows:  # from another worker: what it has seen counts here too
+            self.rows_lately[group] = float(rows[0])
 
     def wear_of(self, group: int) -> list[int]:
-        """For the worker that gets the key group."""
+        """For the worker that gets the key group; the store knows nothing of rows lately."""
         wear = self.wear.get(group, Wear(-1))
-        return [wear.snapshot_epoch, wear.bytes]
+        rows = [round(self.rows_lately[group])] if group in self.rows_lately else []
+        return [wear.snapshot_epoch, wear.bytes, *rows]
 
     def note_heat(self, hashes: Int64s) -> None:
         """A sample of a transaction's rows."""
@@ -216,6 +220,12 @@ class OperatorSlot:
         self.rows_seen += sum(rows)
         for group, count in zip(groups, rows, strict=True):
             self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
+
+    def load_of(self, group: int) -> dict[str, int]:
+        """Bytes and rows lately of a key group; whether no batch has been here since it came."""
+        rows = self.rows_lately.get(group)
+        size = self.states[group].num_bytes
+        return {"bytes": size, "rows": round(rows or 0), "unseen": int(rows is None)}
 
     def due_for_snapshot(
         self, epoch: int, every_seconds: float | None = None, patience: float = 1.0

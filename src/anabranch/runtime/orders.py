@@ -299,7 +299,7 @@ class Orders:
     def _import(self, message: Message) -> Message:
         order = Order(message.get("order") or "index")
         by_bin = bool(message.get("by_bin"))
-        return _reply(self._imports.run(message["groups"], order, by_bin))
+        return _reply(self._imports.run(message["groups"], order, by_bin, message["version"]))
 
     def _clean(self, message: Message) -> Message:
         groups = message["groups"]
@@ -330,7 +330,9 @@ class Orders:
                 for group, as_of in reply["as_of"][operator].items():
                     held = self._core.held(operator, int(group))
                     behind += held is None or number_of(held.as_of) < as_of
-        return _reply(Counter(behind=behind))
+        counted = self._arriving.take_on_demand(message["groups"])
+        counted["behind"] = behind
+        return _reply(counted)
 
     # -- the store --
 
@@ -354,7 +356,7 @@ class Orders:
                     if self._core.held(slot.name, group) is None and is_idle:
                         slot.put(group, restored.state, restored.wear)
                         self._note_replica(slot, group, epoch)
-                        counted["groups"] += 1
+                        counted["loaded"] += 1
                         counted["rows"] += restored.state.num_rows
         return _reply(counted)
 

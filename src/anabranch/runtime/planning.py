@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.errors import InvalidArgument
@@ -26,6 +26,8 @@ class Plan:
 
     owners: Owners
     workers: tuple[WorkerId, ...]
+    drained: frozenset[WorkerId] = frozenset()
+    """Workers that leave by name: one that is added meanwhile does not get the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,61 +102,57 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
         outcome = Outcome({"bytes": copied})
 
 
-def rescaled(owners: Owners, workers: Sequence[WorkerId], count: Any, assignment: str) -> Plan:
+def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
     """As many workers as asked for: the newest go first, free names are used again."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InvalidArgument(f"workers must be a whole number of at least 1, got {count!r}.")
-    if count > len(owners):
+    if count > len(start.owners):
         raise InvalidArgument(
-            f"{count} workers cannot share {len(owners)} key groups. Ask for fewer workers; the "
-            "number of key groups is fixed once there is state."
+            f"{count} workers cannot share {len(start.owners)} key groups. Ask for fewer workers; "
+            "the number of key groups is fixed once there is state."
         )
-    kept = sorted(workers, key=_number)[:count]
+    kept = sorted(start.workers, key=_number)[:count]
     number = 0
     while len(kept) < count:
         number += 1
         name = WorkerId(f"w{number}")
-        if name not in kept:
+        if name not in kept and name not in start.drained:
             kept.append(name)
-    return Plan(assign(owners, kept, assignment), tuple(sorted(kept, key=_number)))
+    owners = assign(start.owners, kept, assignment, present)
+    return replace(start, owners=owners, workers=tuple(sorted(kept, key=_number)))
 
 
-def moved(owners: Owners, workers: Sequence[WorkerId], groups: Any, to: Any) -> Plan:
+def moved(start: Plan, groups: Any, to: Any) -> Plan:
     """Some key groups to a worker."""
-    target = _known(to, workers)
-    result = list(_among(owners, workers))
+    target = _known(to, start.workers)
+    result = list(start.owners)
     try:
         wanted = list(groups)
     except TypeError:
         raise InvalidArgument(f"key groups must be a list of numbers, got {groups!r}.") from None
     for group in wanted:
-        if not isinstance(group, int) or isinstance(group, bool) or not 0 <= group < len(owners):
+        if not isinstance(group, int) or isinstance(group, bool) or not 0 <= group < len(result):
             raise InvalidArgument(
-                f"{group!r} is not a key group; they are numbered 0 to {len(owners) - 1}."
+                f"{group!r} is not a key group; they are numbered 0 to {len(result) - 1}."
             )
         result[group] = target
-    return Plan(tuple(result), tuple(workers))
+    return replace(start, owners=tuple(result))
 
 
-def drained(owners: Owners, workers: Sequence[WorkerId], worker: Any) -> Plan:
+def drained(start: Plan, present: Owners, worker: Any) -> Plan:
     """Everything off one worker, which then ends."""
-    leaving = _known(worker, workers)
-    rest = tuple(w for w in workers if w != leaving)
+    leaving = _known(worker, start.workers)
+    rest = tuple(w for w in start.workers if w != leaving)
     if not rest:
         raise InvalidArgument(
             f"{leaving} is the only worker: nobody could take its key groups. Rescale first."
         )
-    return Plan(minimal(owners, rest), rest)
+    return Plan(minimal(start.owners, rest, present), rest, start.drained | {leaving})
 
 
-def rebalanced(owners: Owners, workers: Sequence[WorkerId], load: Mapping[int, float]) -> Plan:
+def rebalanced(start: Plan, load: Mapping[int, float]) -> Plan:
     """Key groups shared out by measured load."""
-    return Plan(by_load(_among(owners, workers), workers, load), tuple(workers))
-
-
-def _among(owners: Owners, workers: Sequence[WorkerId]) -> Owners:
-    """Owners without those that an earlier request, now replaced, was about to drain."""
-    return owners if set(owners) <= set(workers) else minimal(owners, workers)
+    return replace(start, owners=by_load(start.owners, start.workers, load))
 
 
 def _known(worker: Any, workers: Sequence[WorkerId]) -> WorkerId:

@@ -13,14 +13,13 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.migration.strategies import STANDBY
-from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime.batches import Batches
 from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.move import CANCELLED, MoveHandle, Progress
+from anabranch.runtime.move import CANCELLED, GateClock, MoveHandle, Progress
 from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
     COPY_BYTES_PER_SECOND,
@@ -79,11 +78,13 @@ class Reconfigurer:
         self._asking = threading.RLock()
         """Held for the whole of a request; taken before the lock of the protocol."""
         self._is_stopped = False
-        self._moves: dict[int, tuple[MoveHandle, Wish, Plan]] = {}
-        """Moves that have not ended, with the plan to go back to: the last that nothing changed."""
+        self._moves: dict[int, tuple[MoveHandle, Wish, Plan, Plan]] = {}
+        """Moves that have not ended, with the plan to go back to (the last that nothing changed)
+        and the one to reach."""
         self._latest = 0
         """The last request."""
         self._cancelled: set[int] = set()
+        self.gate = GateClock()
         self._pacer: Pacer | None = None
         self._news: queue.SimpleQueue[tuple[str, float | None] | None] = queue.SimpleQueue()
         """Operator and seconds (None: not known) of each committed batch; None: stop."""
@@ -104,36 +105,34 @@ class Reconfigurer:
         with self._lock:
             return Plan(self._machine.routing.owners, tuple(self._machine.workers))
 
-    def workers_wanted(self) -> tuple[WorkerId, ...]:
-        """The workers that the request that runs will end with."""
+    def wanted(self) -> Plan:
+        """The owners and workers that the request that runs will end with: plans go on from them.
+
+        A standby changes nothing, so what was wanted before it still is.
+        """
         with self._lock:
-            moves = self._machine.moves
-            request = moves.pending or (moves.current.request if moves.current else None)
-            if request is None:
-                return tuple(self._machine.workers)
-            if request.strategy == STANDBY:
-                return self._moves[request.number][2].workers
-            return request.workers
+            latest = self._moves.get(self._latest)
+            return self.plan() if latest is None else latest[3]
 
     def rescale(self, workers: Any, assignment: str) -> Plan:
         """Plan for a number of workers."""
-        plan = self.plan()
-        return rescaled(plan.owners, plan.workers, workers, assignment)
+        return rescaled(self.wanted(), self.plan().owners, workers, assignment)
 
     def move(self, groups: Any, to: Any) -> Plan:
         """Plan for some key groups."""
-        return moved(self.plan().owners, self.workers_wanted(), groups, to)
+        return moved(self.wanted(), groups, to)
 
     def drain(self, worker: Any) -> Plan:
         """Plan without a worker."""
-        return drained(self.plan().owners, self.workers_wanted(), worker)
+        return drained(self.wanted(), self.plan().owners, worker)
 
     def rebalance(self) -> Plan:
-        """Plan by measured load: rows lately, and bytes where no rows came."""
+        """Plan by measured load: rows lately, or bytes if there are none or not all are known."""
         loads = self._loads()
-        kind = "rows" if any(load["rows"] for load in loads.values()) else "bytes"
+        is_known = not any(load["unseen"] for load in loads.values())
+        kind = "rows" if is_known and any(load["rows"] for load in loads.values()) else "bytes"
         load = {group: float(load[kind]) for group, load in loads.items()}
-        return rebalanced(self.plan().owners, self.workers_wanted(), load)
+        return rebalanced(self.wanted(), load)
 
     def forecast(self, plan: Plan, wish: Wish) -> Forecast:
         """What a request would do."""
@@ -184,7 +183,8 @@ class Reconfigurer:
                 # Whatever it replaces has left things half way: back means to before all of them.
                 replaced = self._moves.get(self._latest)
                 before = now if replaced is None else replaced[2]
-                self._latest, self._moves[number] = number, (move, wish, before)
+                wanted = self.wanted() if wish.strategy == STANDBY else plan
+                self._latest, self._moves[number] = number, (move, wish, before, wanted)
                 self._pacer = self._pacer_of(wish)
             self._dispatch(event)
             return move
@@ -203,7 +203,7 @@ class Reconfigurer:
                 if found is None or move.number != self._latest:
                     return move  # ended already, or about to: another request has taken its place
                 self._cancelled.add(move.number)
-            _, wish, before = found
+            _, wish, before, _ = found
             strategy = wish.strategy if wish.strategy != STANDBY else "live"
             how = Wish(strategy, {}, wish.bytes_per_second, wish.latency_target)
             return self.request(before, how)
@@ -238,7 +238,7 @@ class Reconfigurer:
         with self._lock:
             self._is_stopped = True
             moves, self._moves = list(self._moves.values()), {}
-        for move, _, _ in moves:
+        for move, *_ in moves:
             move.ended("The service was stopped.", {})
 
     def _send(self, effect: protocol.SendOrder) -> None:
@@ -281,6 +281,9 @@ class Reconfigurer:
             found = self._moves.pop(effect.number, None)
             was_cancelled = effect.number in self._cancelled
             self._cancelled.discard(effect.number)
+            counters = {**effect.counters, **self.gate.take()}
+            if self._pacer is not None and effect.number == self._latest:
+                counters["slowdowns"] = self._pacer.slowdowns
         if found is None:
             return
         reason = effect.reason
@@ -288,7 +291,7 @@ class Reconfigurer:
             reason = CANCELLED
         elif reason and reason != SUPERSEDED:
             reason = f"failed: {reason}"
-        found[0].ended(reason, effect.counters, _progress(effect.phases))
+        found[0].ended(reason, counters, _progress(effect.phases))
 
     # -- observation --
 

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -191,15 +192,13 @@ class Worker:
 
     def _groups(self) -> Message:
         """Bytes of state and recent rows of each key group that is owned here."""
-        core, found = self._core, dict[int, dict[str, int]]()
+        core, found = self._core, dict[str, Counter[str]]()
         with core.changed:
             for slot in core.slots.values():
-                for group, state in list(slot.states.items()):  # loads add to it
+                for group in list(slot.states):  # loads add to it
                     if core.is_owner(group):
-                        entry = found.setdefault(group, {"bytes": 0, "rows": 0})
-                        entry["bytes"] += state.num_bytes
-                        entry["rows"] += round(slot.rows_lately.get(group, 0.0))
-        return {str(group): entry for group, entry in found.items()}
+                        found.setdefault(str(group), Counter()).update(slot.load_of(group))
+        return dict(found)
 
     # -- transactions --
 
@@ -383,6 +382,7 @@ class Worker:
     def _answer(self, run: RunningTransaction) -> Answer:
         slot = self._core.slots[run.opened.operator]
         if run.opened.is_shadow:
+            self._arriving.note_shadow(run.applied)
             return Answer(slot.output_schema, {"transactions": []}, ())
         forwarded = {group for answer in run.forwarded for group in answer.groups}
         parts: dict[int, tuple[TransactionOutput, list[int]]] = {}

@@ -130,6 +130,8 @@ class Checks:
         if cluster.driver.is_refused:
             return  # an incomplete batch was found, as it must be
         self._moves_ended()
+        if cluster.driver.is_stopped:
+            return
         last = len(cluster.oracle.batches) - 1
         if cluster.driver.committed != last:
             raise Failure(f"stuck at batch {cluster.driver.epoch}: nothing is left to happen")

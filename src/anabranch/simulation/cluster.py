@@ -33,7 +33,13 @@ class Cluster:
     """Driver, coordinator, workers, lanes, network and store of one scenario."""
 
     def __init__(
-        self, rng: Random, batches: int, lanes: int, workers: int, store_is_source: bool = False
+        self,
+        rng: Random,
+        batches: int,
+        lanes: int,
+        workers: int,
+        store_is_source: bool = False,
+        order_rng: Random | None = None,
     ) -> None:
         self.rng = rng
         self.store_rng = Random(rng.random()) if store_is_source else None
@@ -42,7 +48,7 @@ class Cluster:
         self.network = Network(self.scheduler)
         self.store = Store()
         self.oracle = Oracle.create(rng, batches)
-        self.faults = FaultState(rng)
+        self.faults = FaultState(rng, order_rng)
         self.checks = Checks(self)
         self.worker_count = workers
         self.generation = 0

@@ -130,6 +130,10 @@ class CoordinatorProcess:
             cluster.scheduler.after(int(cluster.rng.random() * LATE_TICKS), text, job.arrive)
         else:
             cluster.network.send(("C", effect.worker), None, text, job.arrive)
+        again = cluster.faults.order_comes_again()
+        if again is not None:
+            cluster.count("orders_twice")
+            cluster.scheduler.after(again, f"{text} again", Job(process, effect).arrive)
 
     def _start(self, effect: protocol.StartWorker) -> None:
         if not self.is_alive or (effect.worker, effect.incarnation) in self.stopped:

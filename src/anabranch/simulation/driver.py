@@ -43,6 +43,8 @@ class SparkDriver:
         """Spark has committed a batch whose lanes did not all run: the next one must not pass."""
         self.is_refused = False
         self.is_running = False
+        self.is_stopped = False
+        """Its user has ended it, perhaps in the middle of a batch, and does not start it again."""
 
     # -- batches --
 
@@ -52,7 +54,7 @@ class SparkDriver:
         self.lanes = lanes or self.lanes
         self.epoch = self.committed + 1
         self.actions_left = 0
-        self.is_running = True
+        self.is_stopped = False
         self.cluster.scheduler.note(f"query starts at batch {self.epoch} with {self.lanes} lanes")
         self._execute()
 
@@ -67,10 +69,15 @@ class SparkDriver:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to do."""
-        return self.is_refused or self.committed + 1 == len(self.cluster.oracle.batches)
+        return (
+            self.is_refused
+            or self.is_stopped
+            or self.committed + 1 == len(self.cluster.oracle.batches)
+        )
 
     def _execute(self) -> None:
         self.run += 1
+        self.is_running = True
         self.tasks, self.done, self.failures = [], {}, {}
         self.wanted = list(range(self.lanes))
         if self.skips_lanes and self.lanes > 1 and not self._is_last:  # a next batch must find it

@@ -13,16 +13,27 @@ if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
 
 ZOMBIE_TICKS, CUT_TICKS = 60, 120
+TWICE_SHARE, UNHEARD_SHARE = 0.15, 0.08
+"""Orders that are carried out twice; those whose reply is lost."""
 LANES_MAX = 4
 
 
 class FaultState:
     """Faults that wait for their moment, for example for the next write."""
 
-    __slots__ = ("failing_starts", "load_failures", "rng", "user_failures", "write_failures")
+    __slots__ = (
+        "failing_starts",
+        "load_failures",
+        "order_rng",
+        "rng",
+        "user_failures",
+        "write_failures",
+    )
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, order_rng: Random | None = None) -> None:
+        """`order_rng` chooses orders that go wrong; None: none does."""
         self.rng = rng
+        self.order_rng = order_rng
         self.clear()
 
     def clear(self) -> None:
@@ -38,6 +49,17 @@ class FaultState:
             return True, True
         self.write_failures -= 1
         return self.rng.random() < 0.5, False
+
+    def order_comes_again(self) -> int | None:
+        """Whether an order is carried out twice: when it comes again; None: it does not."""
+        rng = self.order_rng
+        if rng is None or rng.random() >= TWICE_SHARE:
+            return None
+        return int(rng.random() * CUT_TICKS)
+
+    def reply_is_lost(self) -> bool:
+        """Whether an order was carried out, but seems to have failed."""
+        return self.order_rng is not None and self.order_rng.random() < UNHEARD_SHARE
 
     def write_survives_writer(self) -> bool:
         """Whether a write that was on its way lands although its writer has died."""
@@ -123,6 +145,12 @@ def restart_query(cluster: Cluster) -> None:
     if cluster.coordinator.is_alive:
         lanes = cluster.faults.other_lanes(cluster.driver.lanes)
         cluster.restart_query(lanes, cluster.rng.random() < 0.5)
+
+
+def stop_query(cluster: Cluster) -> None:
+    """The query is stopped for good, in the middle of a batch; the service goes on."""
+    cluster.driver.stop()
+    cluster.driver.is_stopped = True
 
 
 def crash_driver(cluster: Cluster) -> None:

@@ -140,12 +140,19 @@ class Moves:
             return
         if not cluster.coordinator.is_alive or number != self.number:
             return  # the newest request's watch goes on
-        if commits == self.commits:
+        if commits == self.commits and not self._is_in_batch():
             ended = () if cluster.driver.is_running else (OPERATOR,)
             cluster.coordinator.handle(protocol.BatchesIdle(ended))
             self.idle_count += 1
         if self.idle_count < IDLE_MAX:
             self._watch(number, generation)
+
+    def _is_in_batch(self) -> bool:
+        """Whether a batch has begun and is not committed, of a query that still runs."""
+        operator = self.cluster.coordinator.machine.operators[OPERATOR]
+        if operator.writing is not None:
+            return True
+        return operator.is_in_batch and self.cluster.driver.is_running
 
 
 def _options(strategy: str, rng: Any) -> dict[str, Any]:

@@ -53,6 +53,9 @@ class Job:
         self.is_over = True
         process = self.process
         process.jobs.pop(self, None)
+        if is_done and process.cluster.faults.reply_is_lost():
+            process.cluster.count("orders_unheard")
+            is_done = False
         number = self.sent.number
         event: control.Event = control.OrderDone(number, self.counters)
         if not is_done:
@@ -250,8 +253,7 @@ class Job:
 
     def bring(self) -> None:
         """Fetch what is missing, one key group after the other."""
-        sources = self.process.machine.owners.sources.get(OPERATOR, {})
-        while self.left and sources.get(self.left[0]) != self.peer:
+        while self.left and not self._is_coming(self.left[0]):
             self.left.pop(0)
         if not self.left:
             self.end()
@@ -266,6 +268,12 @@ class Job:
             lambda process, call: process.source.fetch(call, [want]),
             lambda reply: self._brought(group, reply[0] if reply else None),
         )
+
+    def _is_coming(self, group: KeyGroup) -> bool:
+        """Whether the peer has it; not if it was granted later: nothing has flipped yet."""
+        machine = self.process.machine
+        source = machine.owners.sources.get(OPERATOR, {}).get(group)
+        return source == self.peer and machine.granted.get(group, 0) <= self.order.version
 
     def _bring_bin(self, group: KeyGroup, number: int, before: Parcel | None) -> None:
         want = self.process.target.want_all(group, frozenset({number}))

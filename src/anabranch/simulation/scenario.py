@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from anabranch.simulation.cluster import Cluster
-from anabranch.simulation.faults import FAULTS, MOVE_FAULTS
+from anabranch.simulation.faults import FAULTS, MOVE_FAULTS, stop_query
 
 STEPS_MAX = 20_000
 FAULTS_MAX = 4
@@ -40,9 +40,13 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
     rng = Random(seed)
     batches = rng.choice((2, 2, 2, 3, 4))
     lanes, workers = rng.choice((1, 1, 2, 2, 3)), 2 + int(rng.random() * 2)
-    cluster = Cluster(rng, batches, lanes, workers, store_is_source=seed % 10 == 4)
+    order_rng = Random(seed) if seed % 10 in (2, 6, 9) else None
+    cluster = Cluster(rng, batches, lanes, workers, seed % 10 == 4, order_rng)
     failure: str | None = None
     try:
+        if seed % 10 == 7:  # beside the others, which stay what they are
+            when = int(Random(seed).random() * batches * BATCH_TICKS)
+            _schedule(cluster, when, stop_query)
         _schedule_moves(cluster, batches)
         _schedule_faults(cluster, batches)
         _run(cluster)
@@ -78,11 +82,14 @@ def _begin_move(cluster: Cluster) -> None:
 
 
 def _schedule_faults(cluster: Cluster, batches: int) -> None:
-    rng, scheduler = cluster.rng, cluster.scheduler
+    rng = cluster.rng
     for _ in range(int(rng.random() * (FAULTS_MAX + 1))):
         fault = rng.choices(_NAMES, _WEIGHTS)[0]
-        when = int(rng.random() * batches * BATCH_TICKS)
-        scheduler.at(when, f"FAULT {fault.__name__}", _strike, fault, cluster)
+        _schedule(cluster, int(rng.random() * batches * BATCH_TICKS), fault)
+
+
+def _schedule(cluster: Cluster, when: int, fault: Callable[[Cluster], None]) -> None:
+    cluster.scheduler.at(when, f"FAULT {fault.__name__}", _strike, fault, cluster)
 
 
 def _strike(fault: Callable[[Cluster], None], cluster: Cluster) -> None:

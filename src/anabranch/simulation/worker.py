@@ -148,8 +148,8 @@ class WorkerProcess:
         self.coordinator = cluster.coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
-        self.version = cluster.coordinator.machine.routing.version
-        """Of the routing when the process began: whoever copies for an older one is late."""
+        self.version = cluster.coordinator.machine.moves.ground.next_version()
+        """When the process began: whoever copies for an older order is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
         self.calls: dict[Call, None] = {}

@@ -12,7 +12,7 @@ from anabranch.runtime.planning import COPY_BYTES_PER_SECOND, Plan, forecast, re
 MB = 1 << 20
 TWO = tuple(WorkerId(name) for name in ("w1", "w2"))
 BEFORE = Plan(TWO * 8, TWO)
-AFTER = rescaled(BEFORE.owners, TWO, 4, "minimal")
+AFTER = rescaled(BEFORE, BEFORE.owners, 4, "minimal")
 BYTES = dict.fromkeys(range(16), MB)
 
 

@@ -1,0 +1,40 @@
+"""Plans go on from the plan of the request that runs, and move little of what has not moved yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from anabranch.model.ids import WorkerId
+from anabranch.runtime.planning import Plan, drained, moved, rebalanced, rescaled
+
+THREE = tuple(WorkerId(name) for name in ("w1", "w2", "w3"))
+START = Plan(THREE * 8, THREE)
+HERE = START.owners
+
+
+def test_what_was_drained_stays_away() -> None:
+    without = drained(START, HERE, "w1")
+    assert without.workers == ("w2", "w3")
+    assert rescaled(without, HERE, 2, "minimal") == without
+    assert rescaled(without, HERE, 3, "minimal").workers == ("w2", "w3", "w4")
+    # Once it is over the name is free again.
+    ended = Plan(without.owners, without.workers)
+    assert rescaled(ended, ended.owners, 3, "minimal").workers == THREE
+
+
+def test_some_key_groups_move_on_top_of_what_runs() -> None:
+    more = rescaled(START, HERE, 4, "minimal")
+    also = moved(more, [0], "w2")
+    assert also.workers == more.workers
+    assert also.owners == ("w2", *more.owners[1:])
+    assert rebalanced(also, dict.fromkeys(range(24), 0.0)) == also
+
+
+def test_to_and_fro_before_anything_has_moved() -> None:
+    more = rescaled(START, HERE, 5, "minimal")
+    assert rescaled(more, HERE, 3, "minimal").owners == HERE
+    fewer = rescaled(START, HERE, 2, "minimal")
+    again = rescaled(fewer, HERE, 3, "minimal")
+    assert again.workers == THREE
+    assert set(Counter(again.owners).values()) == {8}
+    assert drained(drained(START, HERE, "w3"), HERE, "w2").owners == ("w1",) * 24
