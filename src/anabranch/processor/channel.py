@@ -81,6 +81,11 @@ class ChannelEngine:
         """As for the operator."""
         return self.inner.is_due_once
 
+    @property
+    def expiring(self) -> Mapping[str, str]:
+        """As for the operator."""
+        return self.inner.expiring
+
     def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         """What the entries have; rows that wait are not among them."""
         inner: dict[int, View] = {}

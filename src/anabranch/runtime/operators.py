@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
@@ -25,6 +26,7 @@ from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
+from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import GroupState, Sections
 
 DECAY = 0.8
@@ -138,6 +140,22 @@ class OperatorSlot:
         if before is not None and engine.is_due_once:
             after = engine.due_limit(BatchTimes(**before))
         return stored.due(groups, column, after, engine.due_limit(times))
+
+    def unexpired(self, sections: Sections, stored: StoredState) -> Sections:
+        """Without entries whose TTL was over in the batch that they are as of.
+
+        With rows that wait, all stay: these see the state at the clocks of their own batch.
+        """
+        times, expiring = stored.manifest.extra.get("times"), self.engine.expiring
+        if times is None or not expiring or CHANNEL in sections:
+            return sections
+        now_ms = BatchTimes(**times).processing_time_ms
+        return {
+            name: table.filter(pc.greater(table.column(expiring[name]), now_ms))
+            if name in expiring
+            else table
+            for name, table in sections.items()
+        }
 
     def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
         path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
