@@ -43,6 +43,7 @@ from anabranch.spark.grouping import GroupedStream
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
+from anabranch.state.rocksdb.scratch import Scratch
 
 if TYPE_CHECKING:
     from anabranch.spark.importing import ImportReport
@@ -133,6 +134,8 @@ class StateService(Reconfigurable):
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
+        if backend == "rocksdb":  # workers are on this machine
+            Scratch(local_dir or _local_dir(spark)).close()
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
