@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import deque
@@ -12,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.record import OperatorRecord
 from anabranch.errors import AnabranchError, displaced
@@ -224,9 +223,10 @@ def written_files(
     """What transactions have made durable: changelogs, and whole states of key groups."""
     written = []
     for tx in transactions:
-        if tx.changelog is not None:
-            ref = FileRef.from_json(json.loads(tx.changelog))
-            written.append(ref.only(set(tx.groups).intersection(ref.groups)))
+        for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
+            groups = set(tx.groups).intersection(ref.groups)
+            if groups:
+                written.append(ref.only(groups))
     folder = snapshot_folder(operator)
     full = [ref for ref in written if ref.path.startswith(folder)]
     return [ref for ref in written if ref not in full], full
