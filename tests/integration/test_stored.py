@@ -75,7 +75,7 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
         status = rig.peers["w1"].call("status", {})["operators"]
         size = sum(operator["bytes"] for operator in status.values())
         assert size <= 4 << 10 if settings is LITTLE else size < 1 << 10
-        assert sum(operator["keys_missed"] for operator in status.values()) > 0
+        assert sum(operator["rows_missed"] for operator in status.values()) > 0
         rig.restart("w1")
         for _ in range(3):
             rig.batch()

@@ -180,7 +180,7 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
-                "in_memory": _in_memory(name, reports, len(routing.owners)),
+                "in_memory": 1.0 if committed is None else _in_memory(name, reports, routing),
                 "hit_rate": _hit_rate(name, reports),
                 "batches": [
                     asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
@@ -201,20 +201,29 @@ def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -
     return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
 
 
-def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], groups: int) -> float:
-    """Share of the state; after a restart the rest comes from the store."""
-    found = [r for r in reports.values() if name in r["operators"]]
-    left = sum(int(report["operators"][name]["bins_in_store"]) for report in found)
-    bins = max((int(report["bins"]) for report in found), default=1)
-    return round(1 - left / max(1, groups * bins), 3)
+def _in_memory(
+    name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing
+) -> float:
+    """Share of the state, by bins; after a restart it comes from the store."""
+    found = {w: r for w, r in reports.items() if name in r["operators"]}
+    here = 0.0
+    for worker in set(routing.owners):
+        groups = len(routing.groups_of(worker))
+        if worker in found:  # else it has just started, or just gone
+            report = found[worker]
+            here += groups - report["operators"][name]["bins_in_store"] / report["bins"]
+    return round(max(0.0, here / max(1, len(routing.owners))), 3)
 
 
 def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float | None:
-    """Share of rows whose key was in memory, since the workers started; None: there were none."""
+    """Share of rows whose key was in memory, since the workers started.
+
+    None: there were none, or the backend does not tell.
+    """
     found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
     rows = sum(operator["rows_seen"] for operator in found)
-    missed = sum(operator["keys_missed"] for operator in found)
-    return round(max(0.0, 1 - missed / rows), 4) if rows else None
+    missed = [operator["rows_missed"] for operator in found]
+    return round(max(0.0, 1 - sum(missed) / rows), 4) if rows and None not in missed else None
 
 
 def written_files(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
@@ -26,7 +25,6 @@ from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
 from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
-from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import GroupState, Sections
 
 DECAY = 0.8
@@ -73,9 +71,10 @@ class OperatorSlot:
 
     in_store: dict[int, int] = field(default_factory=dict)
     """Bytes of key groups, about, that are in the store and not in memory."""
+    is_in_memory: bool = True
     rows_seen: int = 0
-    keys_missed: int = 0
-    """Keys that were read from the store for a transaction."""
+    rows_missed: int = 0
+    """Of these, rows whose keys were in the store only."""
     _stored: dict[int, StoredState] = field(default_factory=dict)
     _files: OpenFiles | None = None
     _stored_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -99,7 +98,13 @@ class OperatorSlot:
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
         slot = cls(name, definition_id, engine, schema, keyspace)
         slot.is_restored = is_restored
+        slot.is_in_memory = backend is MEMORY
         return slot
+
+    @property
+    def known_misses(self) -> int | None:
+        """`rows_missed`; None where what is here need not be in memory."""
+        return self.rows_missed if self.is_in_memory else None
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""
@@ -141,22 +146,6 @@ class OperatorSlot:
             after = engine.due_limit(BatchTimes(**before))
         return stored.due(groups, column, after, engine.due_limit(times))
 
-    def unexpired(self, sections: Sections, stored: StoredState) -> Sections:
-        """Without entries whose TTL was over in the batch that they are as of.
-
-        With rows that wait, all stay: these see the state at the clocks of their own batch.
-        """
-        times, expiring = stored.manifest.extra.get("times"), self.engine.expiring
-        if times is None or not expiring or CHANNEL in sections:
-            return sections
-        now_ms = BatchTimes(**times).processing_time_ms
-        return {
-            name: table.filter(pc.greater(table.column(expiring[name]), now_ms))
-            if name in expiring
-            else table
-            for name, table in sections.items()
-        }
-
     def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
         path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
         return Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
@@ -171,6 +160,11 @@ class OperatorSlot:
         """For the worker that gets the key group."""
         wear = self.wear.get(group, Wear(-1))
         return [wear.snapshot_epoch, wear.bytes]
+
+    def unexpired(self, rest: Sections, here: Sections, stored: StoredState) -> Sections:
+        """What is left in the store, without entries whose TTL was over as of then."""
+        times = stored.manifest.extra.get("times")
+        return rest if times is None else self.engine.unexpired(rest, here, BatchTimes(**times))
 
     def note_heat(self, hashes: Int64s) -> None:
         """A sample of a transaction's rows."""

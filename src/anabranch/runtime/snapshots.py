@@ -16,7 +16,6 @@ from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import joined, without
 from anabranch.runtime.wear import PATIENCE_MOVING, Wear
-from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import Sections
 
 FILE_BYTES = 128 << 20
@@ -112,8 +111,7 @@ class Snapshots:
         stored = slot.stored_at(self._core.blobs, left.as_of)
         rest = stored.part(group, left.bins, slot.engine.create_group)
         rest = without(rest, None, left.keys, slot.keyspace)
-        if CHANNEL not in sections:
-            rest = slot.unexpired(rest, stored)
+        rest = slot.unexpired(rest, sections, stored)
         return joined([sections, self._like(sections, rest, slot)])
 
     def _left(
