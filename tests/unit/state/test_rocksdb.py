@@ -175,8 +175,10 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         check_backend("redis", 1 << 30, None)
     with pytest.raises(InvalidArgument, match="at least 32 MiB"):
         check_backend("rocksdb", 1000, None)
-    with pytest.raises(InvalidArgument, match="local_dir"):
+    with pytest.raises(InvalidArgument, match="local_dir must be a folder"):
         check_backend("rocksdb", 1 << 30, 5)
+    with pytest.raises(InvalidArgument, match="local_dir cannot be obeyed"):
+        check_backend("memory", 1 << 30, "/data")
     monkeypatch.setattr(backend, "find_spec", lambda name: None)
     check_backend("memory", 1 << 30, None)
     with pytest.raises(InvalidArgument, match=r"pip install '\.\[rocksdb\]'"):
