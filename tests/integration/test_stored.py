@@ -89,7 +89,9 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
             restored = load_groups(rig.store.blobs, manifest, ALL, create).values()
             tables = [item for each in restored for item in each.state.export().items()]
             rows = [row for name, table in tables if name != "recent" for row in table.to_pylist()]
-            recent = [row for name, table in tables if name == "recent" for row in table.to_pylist()]
+            recent = [
+                row for name, table in tables if name == "recent" for row in table.to_pylist()
+            ]
             assert all(row["expiry_ms"] > 1000 * (rig.epoch - 2) for row in recent)
             rows += [row for row in recent if row["expiry_ms"] > 1000 * rig.epoch]
             assert sorted(map(repr, rows)) == operator.oracle.state()

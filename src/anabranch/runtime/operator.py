@@ -201,9 +201,7 @@ def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -
     return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
 
 
-def _in_memory(
-    name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing
-) -> float:
+def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing) -> float:
     """Share of the state, by bins; after a restart it comes from the store."""
     found = {w: r for w, r in reports.items() if name in r["operators"]}
     here = 0.0
