@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +131,18 @@ class Padded(StatefulProcessor):
         yield Row(k=key[0], n=total)
 
 
+def run_batches(cluster: Cluster, oracle: Oracle, keys: Iterable[int]) -> None:
+    for epoch in range(1, 9):
+        assert cluster.run_batch(epoch, keys) == oracle.run_batch(keys)
+
+
 @pytest.mark.timeout(120)
 def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
     padded = define(Padded(), "k long", ["k"], "k long, n long")
     oracle, keys = Oracle(), range(300)
     with small_disk(tmp_path / "disk", "48m") as disk:
         local = disk.folder / "local"
-        settings = {"backend": "rocksdb", "local_dir": str(local), "state_memory_bytes": 1 << 20}
+        settings: dict[str, Any] = {"backend": "rocksdb", "local_dir": str(local), "state_memory_bytes": 1 << 20}
         (disk.folder / "local").touch()  # a file, where a folder is needed
         with Cluster(tmp_path / "state", 1, padded, fsync=False, **settings) as cluster:
             with pytest.raises(LocationNotWritable, match="local_dir"):
@@ -145,13 +150,13 @@ def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
             local.unlink()
             assert cluster.run_batch(0, keys) == oracle.run_batch(keys)
             disk.fill()
-            with pytest.raises(LocationNotWritable) as caught:
-                for epoch in range(1, 9):
-                    assert cluster.run_batch(epoch, keys) == oracle.run_batch(keys)
+            with pytest.raises(LocationNotWritable) as caught:  # once buffers are full
+                run_batches(cluster, oracle, keys)
             assert "No space left" in str(caught.value)
             assert str(local) in str(caught.value)
             assert "nothing is lost" in str(caught.value)
             disk.free()
+            epoch = 1 + (cluster.store.latest_epoch("counts") or 0)
             expected, deadline = oracle.run_batch(keys), time.monotonic() + 60
             while True:  # RocksDB looks every few seconds
                 try:

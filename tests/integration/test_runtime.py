@@ -234,8 +234,12 @@ def test_status_tells_how_much_is_in_memory_and_was_found_there(tmp_path: Path) 
         assert told(cluster) == (1.0, 0.0)
         cluster.run_batch(3, keys)
         assert told(cluster) == (1.0, 0.5)
-    for settings, rate in (({"state": "local"}, 0.0), ({"backend": "rocksdb"}, None)):
+    others: list[tuple[Any, float | None]] = [
+        ({"state": "local"}, 0.0),
+        ({"backend": "rocksdb"}, None),
+    ]
+    for epoch, (settings, rate) in enumerate(others, start=4):
         with Cluster(tmp_path, local_dir=f"{tmp_path}-local", **settings) as cluster:
             assert told(cluster) == (0.0, None)
-            cluster.run_batch(cluster.store.latest_epoch("counts") + 1, keys)
+            cluster.run_batch(epoch, keys)
             assert told(cluster) == (1.0, rate)

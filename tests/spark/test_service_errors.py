@@ -116,8 +116,8 @@ def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Pat
     for location in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LocationNotWritable, match="file"):
             StateService(spark, str(location))
+        new = str(tmp_path / "new")
         with pytest.raises(LocationNotWritable, match="local_dir"):
-            new = str(tmp_path / "new")
             StateService(spark, new, backend="rocksdb", local_dir=str(location))
     in_use = repr(service).split("'")[1]
     with pytest.raises(LocationInUse, match="state"):

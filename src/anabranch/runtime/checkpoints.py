@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.durability.changelog import encode_changelog
+from anabranch.durability.manifest import joined_refs
 from anabranch.durability.names import changelog_path, snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
-from anabranch.durability.manifest import joined_refs
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH
 from anabranch.runtime import snapshots
