@@ -142,7 +142,11 @@ def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
     oracle, keys = Oracle(), range(300)
     with small_disk(tmp_path / "disk", "48m") as disk:
         local = disk.folder / "local"
-        settings: dict[str, Any] = {"backend": "rocksdb", "local_dir": str(local), "state_memory_bytes": 1 << 20}
+        settings: dict[str, Any] = {
+            "backend": "rocksdb",
+            "local_dir": str(local),
+            "state_memory_bytes": 1 << 20,
+        }
         (disk.folder / "local").touch()  # a file, where a folder is needed
         with Cluster(tmp_path / "state", 1, padded, fsync=False, **settings) as cluster:
             with pytest.raises(LocationNotWritable, match="local_dir"):
