@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Collection, Mapping
@@ -27,6 +26,7 @@ from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorDefinition
 from anabranch.runtime.config import (
     DEFAULT_MEMORY_BYTES,
+    DEFAULT_SNAPSHOT_SECONDS,
     WorkerConfig,
     check_checkpoint,
     settled_state,
@@ -40,6 +40,7 @@ from anabranch.runtime.reconfigurer import Reconfigurer
 from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
+from anabranch.spark.local_dir import local_folder
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
@@ -97,8 +98,9 @@ class StateService(Reconfigurable):
         changed), "unaligned" (changes, and rows whose state is on its way: the batch does not wait
         for it) or "independent" (rows; state when `snapshot_seconds` have passed, each worker for
         itself). May change from one start to the next.
-    snapshot_seconds : float
-        With "independent", seconds after which a worker saves its state by its own clock.
+    snapshot_seconds : float, optional
+        With "independent", seconds after which a worker saves its state by its own clock; 30 by
+        default. Refused with the others.
 
     Examples
     --------
@@ -127,12 +129,13 @@ class StateService(Reconfigurable):
         start_empty: Collection[str] = (),
         restore: str | None = None,
         checkpoint: str = "changelog",
-        snapshot_seconds: float = 30.0,
+        snapshot_seconds: float | None = None,
     ) -> None:
         _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
+        local_dir = local_folder(spark, backend, local_dir)
         self._spark = spark
         self._keyspace = KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
@@ -163,9 +166,9 @@ class StateService(Reconfigurable):
                     state=state,
                     backend=backend,
                     state_memory_bytes=state_memory_bytes,
-                    local_dir=local_dir or _local_dir(spark),
+                    local_dir=local_dir,
                     checkpoint=checkpoint,
-                    snapshot_seconds=snapshot_seconds,
+                    snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
                 ),
                 host,
                 start_empty,
@@ -354,12 +357,6 @@ class StateService(Reconfigurable):
 def _stop(coordinator: Coordinator, store: StateStore) -> None:
     coordinator.stop()
     store.close()
-
-
-def _local_dir(spark: SparkSession) -> str | None:
-    """Where Spark keeps what does not fit into memory."""
-    folders = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", "")
-    return (folders or "").split(",")[0] or None
 
 
 def _check_arguments(

@@ -6,16 +6,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, LocationError, LocationNotWritable
 from tests.faults.disks import Disk, forbidden, small_disk
 from tests.integration.harness import QUERY, Cluster, Oracle
+from tests.unit.rows.support import define
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 KEYS = [list(range(n, 300 + n)) * 2 for n in range(9)]
 
@@ -104,6 +116,59 @@ def test_a_full_disk_for_rows_that_do_not_fit_into_memory(
             assert str(disk.folder) in str(caught.value)
             disk.free()
             assert cluster.run_batch(1, few) == oracle.run_batch(few)
+
+
+class Padded(StatefulProcessor):
+    """Counts, with much beside it that cannot be compressed."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.state = handle.getValueState("state", "n long, padding string")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        stored = self.state.get()
+        total = (stored[0] if stored else 0) + sum(1 for _ in rows)
+        self.state.update((total, os.urandom(8000).hex()))
+        yield Row(k=key[0], n=total)
+
+
+def run_batches(cluster: Cluster, oracle: Oracle, keys: Iterable[int]) -> None:
+    for epoch in range(1, 9):
+        assert cluster.run_batch(epoch, keys) == oracle.run_batch(keys)
+
+
+@pytest.mark.timeout(120)
+def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
+    padded = define(Padded(), "k long", ["k"], "k long, n long")
+    oracle, keys = Oracle(), range(300)
+    with small_disk(tmp_path / "disk", "48m") as disk:
+        local = disk.folder / "local"
+        settings: dict[str, Any] = {
+            "backend": "rocksdb",
+            "local_dir": str(local),
+            "state_memory_bytes": 1 << 20,
+        }
+        (disk.folder / "local").touch()  # a file, where a folder is needed
+        with Cluster(tmp_path / "state", 1, padded, fsync=False, **settings) as cluster:
+            with pytest.raises(LocationNotWritable, match="local_dir"):
+                cluster.run_batch(0, keys)
+            local.unlink()
+            assert cluster.run_batch(0, keys) == oracle.run_batch(keys)
+            disk.fill()
+            with pytest.raises(LocationNotWritable) as caught:  # once buffers are full
+                run_batches(cluster, oracle, keys)
+            assert "No space left" in str(caught.value)
+            assert str(local) in str(caught.value)
+            assert "nothing is lost" in str(caught.value)
+            disk.free()
+            epoch = 1 + (cluster.store.latest_epoch("counts") or 0)
+            expected, deadline = oracle.run_batch(keys), time.monotonic() + 60
+            while True:  # RocksDB looks every few seconds
+                try:
+                    assert cluster.run_batch(epoch, keys) == expected
+                    break
+                except LocationNotWritable:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.5)
 
 
 LIMITED = """

@@ -87,6 +87,7 @@ class CountingEngine:
     due_column = None
     is_due_once = True
     is_by_key = True
+    expiring: Mapping[str, str] = {}
 
     def __init__(self, keyspace: KeySpace) -> None:
         self._keyspace = keyspace

@@ -250,11 +250,12 @@ class Rig:
         for peer in self.peers.values():
             for operator in self.operators:
                 message = {"operator": operator.name, "epoch": self.epoch}
-                taken = peer.call("committed", message)["snapshots"]
-                if saves:
-                    body = {"epochs": {operator.name: self.epoch}}
-                    taken += peer.call("save", body)["snapshots"].get(operator.name, [])
-                operator.taken += [FileRef.from_json(json.loads(text)) for text in taken]
+                operator.take(peer.call("committed", message)["snapshots"])
+            if saves:  # one call for all operators: it saves whatever has changed
+                epochs = dict.fromkeys([operator.name for operator in self.operators], self.epoch)
+                saved = peer.call("save", {"epochs": epochs})["snapshots"]
+                for operator in self.operators:
+                    operator.take(saved.get(operator.name, []))
 
     def check_state(self) -> None:
         """What the owners hold is what the oracles hold."""
@@ -289,6 +290,10 @@ class Operator:
         self.reports: list[dict[str, Any]] = []
         self.taken: list[FileRef] = []
         self._manifest: Manifest | None = None
+
+    def take(self, snapshots: list[str]) -> None:
+        """For the next manifest."""
+        self.taken += [FileRef.from_json(json.loads(text)) for text in snapshots]
 
     def receive(self, exchanges: list[Exchange]) -> list[str]:
         """Outputs of all lanes, comparable."""
@@ -356,11 +361,10 @@ class Oracle:
         state.install(exported)
         return [repr(row) for table in state.export().values() for row in table.to_pylist()]
 
-    def state(self, without: str | None = None) -> list[str]:
+    def state(self) -> list[str]:
         return sorted(
             repr(row)
             for state in self._states.values()
-            for name, table in state.export().items()
+            for table in state.export().values()
             for row in table.to_pylist()
-            if name != without
         )

@@ -13,16 +13,21 @@ from typing import Any
 
 import pytest
 
-from anabranch.durability.restore import load_groups
+from anabranch.durability.pages import PageFile
+from anabranch.durability.restore import load_groups, read_groups, split_by_group
+from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.durability.store import StateStore
 from anabranch.model.stats import ROWS_DEFERRED
 from anabranch.processor.contract import BatchTimes
-from anabranch.runtime import deferral
+from anabranch.protocol.epochs import TransactionReport
+from anabranch.runtime import deferral, snapshots
 from anabranch.runtime.config import CHECKPOINTS
+from anabranch.runtime.operator import written_files
 from anabranch.state.channel import ChannelledState
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, Oracle, rows_of
-from tests.integration.inprocess import InProcess
+from tests.integration.inprocess import NAME, InProcess
+from tests.integration.operators import make_case
 from tests.integration.streaming import MovingCluster, keys_of
 
 WAIT = 60
@@ -182,6 +187,40 @@ def test_full_checkpoints_need_no_changelog(tmp_path: Path) -> None:
         manifest = store.manifest("counts", store.epochs("counts")[-1])
     assert not manifest.changelogs
     assert manifest.snapshots
+
+
+def test_a_full_checkpoint_of_much_state_has_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "FILE_BYTES", 1000)
+    case = make_case("everything")
+    local = {"backend": "rocksdb", "local_dir": str(tmp_path / "local")}
+    worker = InProcess(tmp_path / "state", case.definition, -1, checkpoint="full", **local)
+    for epoch in range(2):
+        rows = case.rows(epoch).combine_chunks().to_batches()[0]
+        worker.batch(rows, case.times(epoch))
+    slot = worker.slot
+    outputs = {id(output): output for output in slot.outputs.values()}.values()
+    reports = [TransactionReport("w1", out.groups, out.changelog) for out in outputs]
+    changelogs, full = written_files(NAME, reports)
+    held = {group: state.export() for group, state in slot.states.items()}
+    assert not changelogs
+    assert len(full) > 2
+    groups = [group for ref in full for group in ref.groups]
+    assert len(groups) == len(set(groups)) > len(full)
+    for ref in full:
+        blob = worker.blobs.read(ref.path)
+        files = PageFile(SNAPSHOT, blob, name=ref.path, crc=ref.crc)
+        found = read_groups(files, SNAPSHOT, ref.groups, None, KEYSPACE)
+        by_group = split_by_group(found, list(ref.groups), KEYSPACE)
+        for group in ref.groups:
+            for name, table in held[group].items():
+                if table.num_rows:
+                    assert by_group[group][name].to_pylist() == table.to_pylist()
+    # A lane that asks for some of the key groups gets the files of these.
+    some = [TransactionReport("w1", (groups[0],), report.changelog) for report in reports]
+    assert [ref.groups for ref in written_files(NAME, some)[1]] == [(groups[0],)]
+    worker.close()
 
 
 def test_the_same_rows_wait_when_their_batch_runs_again(tmp_path: Path) -> None:

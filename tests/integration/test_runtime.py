@@ -211,3 +211,35 @@ def test_an_operator_that_cannot_be_installed_does_not_hold_up_workers(tmp_path:
         for pid in cluster.coordinator.pids().values():
             os.kill(pid, signal.SIGKILL)
         run_and_check(cluster, oracle, 1)
+
+
+def test_status_tells_how_much_is_in_memory_and_was_found_there(tmp_path: Path) -> None:
+    keys, one = list(range(300)), [5] * 100
+
+    def told(cluster: Cluster) -> tuple[float, float | None]:
+        operator = cluster.coordinator.status()["operators"]["counts"]
+        return operator["in_memory"], operator["hit_rate"]
+
+    with Cluster(tmp_path, state="remote", whole_share=1e9) as cluster:
+        assert told(cluster) == (1.0, None)  # there is no state yet
+        cluster.run_batch(0, keys)
+        assert told(cluster)[1] == 1.0
+    with Cluster(tmp_path, state="remote", whole_share=1e9) as cluster:
+        assert told(cluster) == (0.0, None)
+        cluster.run_batch(1, one)
+        assert told(cluster) == (0.0, 0.0), "all rows of a key that is read are misses"
+    with Cluster(tmp_path) as cluster:  # here key groups are small, and read whole
+        assert told(cluster) == (0.0, None)
+        cluster.run_batch(2, keys)
+        assert told(cluster) == (1.0, 0.0)
+        cluster.run_batch(3, keys)
+        assert told(cluster) == (1.0, 0.5)
+    others: list[tuple[Any, float | None]] = [
+        ({"state": "local"}, 0.0),
+        ({"backend": "rocksdb"}, None),
+    ]
+    for epoch, (settings, rate) in enumerate(others, start=4):
+        with Cluster(tmp_path, local_dir=f"{tmp_path}-local", **settings) as cluster:
+            assert told(cluster) == (0.0, None)
+            cluster.run_batch(epoch, keys)
+            assert told(cluster) == (1.0, rate)

@@ -268,6 +268,13 @@ def test_what_does_not_fit_is_refused_and_nothing_written(
         attempt("less", InvalidArgument, "needs its counterpart", operators={"less": 1})
         attempt("less", InvalidArgument, "exists. Give a new folder", to=str(tmp_path))
         attempt("less", InvalidArgument, "is not the checkpoint", checkpoint=str(tmp_path))
+        running = str(tmp_path / "running")
+        noop = spark.readStream.format("rate").load().writeStream.format("noop")
+        query = noop.option("checkpointLocation", running).start()
+        try:
+            attempt("less", InvalidArgument, "is running.*Stop it first", checkpoint=running)
+        finally:
+            query.stop()
         assert not new.exists()
         assert not list((tmp_path / "state").rglob("manifests/*"))
 

@@ -96,6 +96,8 @@ def feed(spark: SparkSession, tmp_path: Path) -> Feed:
         ({"lanes": 0}, "lanes"),
         ({"memory_bytes": 5}, "memory_bytes"),
         ({"state": "remote", "checkpoint": "independent"}, 'state="remote" cannot be obeyed'),
+        ({"local_dir": "/data"}, "local_dir cannot be obeyed"),
+        ({"snapshot_seconds": 30.0}, "snapshot_seconds cannot be obeyed"),
     ],
 )
 def test_bad_arguments(
@@ -114,6 +116,9 @@ def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Pat
     for location in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LocationNotWritable, match="file"):
             StateService(spark, str(location))
+        new = str(tmp_path / "new")
+        with pytest.raises(LocationNotWritable, match="local_dir"):
+            StateService(spark, new, backend="rocksdb", local_dir=str(location))
     in_use = repr(service).split("'")[1]
     with pytest.raises(LocationInUse, match="state"):
         StateService(spark, in_use)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -46,6 +47,17 @@ class FileRef:
     def only(self, groups: Iterable[int]) -> FileRef:
         """The same file, counting for these groups."""
         return FileRef(self.path, self.epoch, self.bytes, self.crc, tuple(sorted(groups)))
+
+
+def joined_refs(texts: Sequence[str]) -> str:
+    """The references to several files as one text."""
+    return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
+
+
+def parse_refs(text: str) -> list[FileRef]:
+    """The inverse."""
+    found = json.loads(text)
+    return [FileRef.from_json(ref) for ref in (found if isinstance(found[0], list) else [found])]
 
 
 def file_ref(path: str, epoch: int, buffers: Sequence[Any], groups: Iterable[int]) -> FileRef:

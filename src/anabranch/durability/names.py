@@ -23,10 +23,10 @@ _ESCAPED_LENGTH_MAX = 120
 _EPOCH = re.compile(r"(\d{20})(?:\D.*)?\Z", re.DOTALL)
 
 
-def escape(name: str) -> str:
+def escape(name: str, what: str = "An operator") -> str:
     """A name as one path component that every file system and object store takes."""
     if not name:
-        raise InvalidArgument("An operator needs a name. Give one that is not empty.")
+        raise InvalidArgument(f"{what} needs a name. Give one that is not empty.")
     escaped = quote(name, safe="", errors="surrogatepass")
     if escaped.startswith("."):  # "." and ".." are folders; a leading dot hides the rest
         escaped = "%2E" + escaped[1:]
@@ -94,7 +94,7 @@ def initial_path(operator: str, part: str | int) -> str:
 
 def savepoint_folder(name: str) -> str:
     """Folder of a savepoint: a state location of its own, with SAVEPOINT_FILE."""
-    return f"{SAVEPOINTS_FOLDER}/{escape(name)}"
+    return f"{SAVEPOINTS_FOLDER}/{escape(name, 'A savepoint')}"
 
 
 def saved_checkpoint_folder(query_id: str) -> str:

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.processor.contract import (
@@ -80,6 +81,25 @@ class ChannelEngine:
     def is_due_once(self) -> bool:
         """As for the operator."""
         return self.inner.is_due_once
+
+    @property
+    def expiring(self) -> Mapping[str, str]:
+        """As for the operator."""
+        return self.inner.expiring
+
+    def unexpired(self, rest: Sections, here: Sections, times: BatchTimes) -> Sections:
+        """A part of a key group without entries whose TTL is over; `here` is the other part.
+
+        With rows that wait, all stay: these see the state at the clocks of their own batch.
+        """
+        if CHANNEL in rest or CHANNEL in here:
+            return rest
+        kept = dict(rest)
+        for name, column in self.expiring.items():
+            if name in rest:
+                times_ms = rest[name].column(column)
+                kept[name] = rest[name].filter(pc.greater(times_ms, times.processing_time_ms))
+        return kept
 
     def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         """What the entries have; rows that wait are not among them."""

@@ -99,7 +99,7 @@ class OperatorEngine(Protocol):
         """Hashes of keys for which a transaction at these clocks does something without rows.
 
         Timers, windows and sessions; changes nothing. Expired TTL is not among them: nobody sees
-        such entries, and the next transaction that has them removes them.
+        such entries, and the next transaction or snapshot that has them removes them.
         """
 
     @property
@@ -119,6 +119,10 @@ class OperatorEngine(Protocol):
     @property
     def is_due_once(self) -> bool:
         """Whether what was due in a batch is not due in the next one, unless it was written."""
+
+    @property
+    def expiring(self) -> Mapping[str, str]:
+        """Sections with TTL, and the column with the processing time when an entry is over."""
 
     def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
         """What is stored for keys (HASH and the key columns) of some key groups.

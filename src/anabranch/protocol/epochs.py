@@ -23,7 +23,7 @@ class TransactionReport:
     worker: str
     groups: tuple[int, ...]
     changelog: str | None
-    """Opaque reference to the file; None where nothing changed."""
+    """Opaque reference to the file or files; None where nothing changed."""
     deferred: tuple[int, ...] = ()
     """Key groups of these whose rows wait: their outputs come with a later epoch."""
 

@@ -265,6 +265,8 @@ class Arrivals:
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
             slot.load(self._core.blobs, tuple(whole), effect.as_of)
+            if effect.as_of is not None:
+                slot.rows_missed += sum(run.rows.rows_of(whole))
         for record in adopted:
             self.complete_from_store(slot, record, effect.as_of)
         return []

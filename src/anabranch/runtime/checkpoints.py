@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.durability.changelog import encode_changelog
+from anabranch.durability.manifest import joined_refs
 from anabranch.durability.names import changelog_path, snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH
+from anabranch.runtime import snapshots
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.transaction import RunningTransaction
@@ -17,13 +19,13 @@ from anabranch.state.contract import Sections
 
 
 class Checkpoints:
-    """Writes the file that makes a transaction durable."""
+    """Writes what makes a transaction durable: one file, or several with whole states."""
 
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
 
     def write(self, slot: OperatorSlot, run: RunningTransaction, changes: Sections) -> str:
-        """A reference to the file, for the manifest."""
+        """References to its files, for the manifest."""
         changed = sorted(_groups(slot, changes))
         if self._core.config.checkpoint == "full" and self._are_whole(slot, changed):
             return self._save(slot, run, changed)
@@ -43,16 +45,29 @@ class Checkpoints:
         return written
 
     def _save(self, slot: OperatorSlot, run: RunningTransaction, groups: list[int]) -> str:
+        """Whole states, as many at a time as fit into a file: together they may be too large."""
+        written: list[str] = []
+        saved: dict[int, Sections] = {}
+        size = 0
+        for group in groups:
+            saved[group] = slot.states[group].export()
+            size += sum(table.nbytes for table in saved[group].values())
+            if size >= snapshots.FILE_BYTES or group == groups[-1]:
+                written.append(self._write(slot, run, saved))
+                saved, size = {}, 0
+        for group in groups:
+            slot.wear[group] = Wear(run.opened.epoch)
+        return joined_refs(written)
+
+    def _write(
+        self, slot: OperatorSlot, run: RunningTransaction, saved: dict[int, Sections]
+    ) -> str:
         core, epoch = self._core, run.opened.epoch
         number = core.next_snapshot_id()
         path = snapshot_path(slot.name, epoch, core.config.worker, core.config.incarnation, number)
-        saved = {group: slot.states[group].export() for group in groups}
         buffers = encode_snapshot(saved, slot.keyspace, slot.engine.due_column)
         with run.timed("write_ms"):
-            written = core.write(path, epoch, tuple(groups), buffers)
-        for group in groups:
-            slot.wear[group] = Wear(epoch)
-        return written
+            return core.write(path, epoch, tuple(saved), buffers)
 
     def _are_whole(self, slot: OperatorSlot, groups: list[int]) -> bool:
         with self._core.changed:

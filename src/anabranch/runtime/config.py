@@ -10,6 +10,7 @@ from anabranch.model.keyspace import KeySpace
 from anabranch.state.backend import MEMORY, Backend
 
 DEFAULT_MEMORY_BYTES = 1 << 30
+DEFAULT_SNAPSHOT_SECONDS = 30.0
 
 STATES = ("hybrid", "local", "remote")
 """Memory is a cache over the store; it has all; it has nothing between batches."""
@@ -23,8 +24,15 @@ def check_checkpoint(checkpoint: object, snapshot_seconds: object) -> None:
     if checkpoint not in CHECKPOINTS:
         names = ", ".join(CHECKPOINTS)
         raise InvalidArgument(f"checkpoint must be one of {names}, got {checkpoint!r}.")
+    if snapshot_seconds is None:
+        return
     if not isinstance(snapshot_seconds, int | float) or not snapshot_seconds > 0:
         raise InvalidArgument(f"snapshot_seconds must be positive, got {snapshot_seconds!r}.")
+    if checkpoint != "independent":
+        raise InvalidArgument(
+            f'snapshot_seconds cannot be obeyed: with checkpoint="{checkpoint}" state is saved '
+            'after as much as it changes. Leave it out, or use checkpoint="independent".'
+        )
 
 
 def settled_state(
@@ -81,7 +89,7 @@ class WorkerConfig:
 
     checkpoint: str = "changelog"
     """What transactions make durable: one of CHECKPOINTS."""
-    snapshot_seconds: float = 30.0
+    snapshot_seconds: float = DEFAULT_SNAPSHOT_SECONDS
     """How often a worker saves its state by its own clock, if it logs rows."""
     state: str = "hybrid"
     """How much of it is in memory: one of STATES."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import deque
@@ -12,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.record import OperatorRecord
 from anabranch.errors import AnabranchError, displaced
@@ -186,7 +185,7 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
-                "in_memory": _in_memory(name, reports, len(routing.owners)),
+                "in_memory": 1.0 if committed is None else _in_memory(name, reports, routing),
                 "hit_rate": _hit_rate(name, reports),
                 "batches": [
                     asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
@@ -207,20 +206,27 @@ def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -
     return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
 
 
-def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], groups: int) -> float:
-    """Share of the state; after a restart the rest comes from the store."""
-    found = [r for r in reports.values() if name in r["operators"]]
-    left = sum(int(report["operators"][name]["bins_in_store"]) for report in found)
-    bins = max((int(report["bins"]) for report in found), default=1)
-    return round(1 - left / max(1, groups * bins), 3)
+def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing) -> float:
+    """Share of the state, by bins; after a restart it comes from the store."""
+    found = {w: r for w, r in reports.items() if name in r["operators"]}
+    here = 0.0
+    for worker in set(routing.owners):
+        groups = len(routing.groups_of(worker))
+        if worker in found:  # else it has just started, or just gone
+            report = found[worker]
+            here += groups - report["operators"][name]["bins_in_store"] / report["bins"]
+    return round(max(0.0, here / max(1, len(routing.owners))), 3)
 
 
 def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float | None:
-    """Share of rows whose key was in memory, since the workers started; None: there were none."""
+    """Share of rows whose key was in memory, since the workers started.
+
+    None: there were none, or the backend does not tell.
+    """
     found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
     rows = sum(operator["rows_seen"] for operator in found)
-    missed = sum(operator["keys_missed"] for operator in found)
-    return round(max(0.0, 1 - missed / rows), 4) if rows else None
+    missed = [operator["rows_missed"] for operator in found]
+    return round(max(0.0, 1 - sum(missed) / rows), 4) if rows and None not in missed else None
 
 
 def written_files(
@@ -229,9 +235,10 @@ def written_files(
     """What transactions have made durable: changelogs, and whole states of key groups."""
     written = []
     for tx in transactions:
-        if tx.changelog is not None:
-            ref = FileRef.from_json(json.loads(tx.changelog))
-            written.append(ref.only(set(tx.groups).intersection(ref.groups)))
+        for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
+            groups = set(tx.groups).intersection(ref.groups)
+            if groups:
+                written.append(ref.only(groups))
     folder = snapshot_folder(operator)
     full = [ref for ref in written if ref.path.startswith(folder)]
     return [ref for ref in written if ref not in full], full

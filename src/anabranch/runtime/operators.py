@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.manifest import Manifest
+from anabranch.durability.manifest import DEFERRED, Manifest
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.durability.stored import OpenFiles, StoredState
@@ -73,9 +73,10 @@ class OperatorSlot:
 
     in_store: dict[int, int] = field(default_factory=dict)
     """Bytes of key groups, about, that are in the store and not in memory."""
+    is_in_memory: bool = True
     rows_seen: int = 0
-    keys_missed: int = 0
-    """Keys that were read from the store for a transaction."""
+    rows_missed: int = 0
+    """Of these, rows whose keys were in the store only."""
     _stored: dict[int, StoredState] = field(default_factory=dict)
     _files: OpenFiles | None = None
     _stored_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -99,7 +100,13 @@ class OperatorSlot:
         schema = pa.schema([pa.field(GROUP, pa.int32()), *definition.output_schema])
         slot = cls(name, definition_id, engine, schema, keyspace)
         slot.is_restored = is_restored
+        slot.is_in_memory = backend is MEMORY
         return slot
+
+    @property
+    def known_misses(self) -> int | None:
+        """`rows_missed`; None where what is here need not be in memory."""
+        return self.rows_missed if self.is_in_memory else None
 
     def load(self, blobs: BlobStore, groups: tuple[int, ...], as_of: int | None) -> None:
         """Bring key groups into memory as of a committed epoch."""
@@ -178,6 +185,18 @@ class OperatorSlot:
         wear = self.wear.get(group, Wear(-1))
         rows = [round(self.rows_lately[group])] if group in self.rows_lately else []
         return [wear.snapshot_epoch, wear.bytes, *rows]
+
+    def unexpired(
+        self, group: int, rest: Sections, here: Sections, stored: StoredState
+    ) -> Sections:
+        """What is left of a key group in the store, without entries whose TTL was over as of then.
+
+        Rows that waited then have an earlier clock, by which some may not be over: all are kept.
+        """
+        notes = stored.manifest.extra
+        if "times" not in notes or group in notes.get(DEFERRED, ()):
+            return rest
+        return self.engine.unexpired(rest, here, BatchTimes(**notes["times"]))
 
     def note_heat(self, hashes: Int64s) -> None:
         """A sample of a transaction's rows."""

@@ -141,6 +141,7 @@ class Snapshots:
         rest = stored.part(group, left.bins, slot.engine.create_group)
         if left.record is not None:
             rest = left.record.absent_in(rest, slot.keyspace)
+        rest = slot.unexpired(group, rest, sections, stored)
         return joined([sections, self._like(sections, rest, slot)])
 
     def _left(

@@ -18,6 +18,7 @@ from anabranch.durability.pages import PAGE_BYTES
 from anabranch.durability.stored import StoredState
 from anabranch.errors import AnabranchError
 from anabranch.model.keyspace import HASH, Int64s
+from anabranch.protocol.worker import STORE
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
@@ -81,6 +82,7 @@ class StoredGroups:
 
         The locks of `records` are held; those of new ones are put on the stack.
         """
+        absent: list[Int64s] = []
         stored = slot.stored_at(self._core.blobs, as_of)
         groups = {*fresh, *(record.group for record in records)}
         # 1. Rows that wait are applied too: their keys are needed, and what was due by then.
@@ -109,10 +111,11 @@ class StoredGroups:
                 self._put_bins(slot, record, stored, sorted(record.missing))
             else:
                 wanted[record.group] = keys
+            absent.append(keys)
         self._put_keys(slot, records, wanted, stored)
         missed = sum(map(len, wanted.values()))
         counted["keys_from_store"] += missed
-        slot.keys_missed += missed
+        slot.rows_missed += _count_rows(run, whole, absent)
         left = [record for record in records if record.missing]
         for record in records:
             self._note(slot, record, stored)
@@ -314,8 +317,26 @@ class StoredGroups:
             reported[slot.name] = share if left else 0.0
 
     def bins_in_store(self, operator: str) -> int:
-        """How many bins of key groups owned here are not in memory."""
-        return sum(len(r.missing) for r in self._arriving.in_store() if r.operator == operator)
+        """How many bins of key groups owned here are in no worker's memory."""
+        core = self._core
+        records = [r for r in self._arriving.in_store() if r.operator == operator]
+        with core.changed:
+            known = {*core.slots[operator].states, *(record.group for record in records)}
+            others = [group for group in core.machine.granted if group not in known]
+            unread = [g for g in others if core.source_of(operator, g) in (None, STORE)]
+        return sum(len(r.missing) for r in records) + len(unread) * self._keyspace.bins
+
+
+def _count_rows(run: RunningTransaction, groups: Collection[int], keys: list[Int64s]) -> int:
+    """Rows of a transaction that are of some key groups or of other keys."""
+    count = sum(run.rows.rows_of(groups))
+    wanted = _joined(*keys)
+    if len(wanted):
+        for chunk in run.rows.chunks():
+            hashes = chunk.rows.column(HASH).to_numpy()
+            found = wanted.take(wanted.searchsorted(hashes), mode="clip") == hashes
+            count += int(np.count_nonzero(found))
+    return count
 
 
 def _joined(*parts: Int64s | None) -> Int64s:

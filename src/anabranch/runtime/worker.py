@@ -182,7 +182,7 @@ class Worker:
                         "bytes": sum(state.num_bytes for state in states),
                         "bins_in_store": self._stored.bins_in_store(name),
                         "rows_seen": core.slots[name].rows_seen,
-                        "keys_missed": core.slots[name].keys_missed,
+                        "rows_missed": core.slots[name].known_misses,
                     }
                     for name, states in owned.items()
                 },

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from anabranch.errors import InvalidArgument
 from anabranch.spark.checkpoints import Checkpoint
 from anabranch.spark.state_reader import StateReader, StateSelection
-from anabranch.spark.state_shapes import Shape
+from anabranch.spark.state_shapes import TTL_COLUMN, Shape
 from anabranch.spark.state_source import STATE_FORMAT, register
 
 STATE = "state"
@@ -32,7 +32,8 @@ def initial_state(
 
     Key columns have their names; `state` is a struct with a field for each state variable (value:
     struct, list: array, map: array of key and value) and `timers`. `Restoring` puts it in its
-    place. Times to live start anew: Spark's API cannot set them. Under `checkpoint="unaligned"` or
+    place. Times to live start anew: Spark's API cannot set them. What had expired by the batch is
+    left out. Under `checkpoint="unaligned"` or
     `"independent"` rows may be stored that only the operator can apply: run a batch with
     `checkpoint="changelog"` first, or leave them out (`ignoreWaitingRows`).
 
@@ -69,7 +70,11 @@ def initial_state(
         reader = reader.option("stateVarName", shape.variable)
         return reader.option("flattenCollectionTypes", shape.kind != "list").load(location)
 
-    frames = [_entries(read(shape), shape, keys, f"__v{i}") for i, shape in enumerate(shapes)]
+    now_ms = chosen.batch_time_ms
+    frames = [
+        _entries(_live(read(shape), shape, now_ms), shape, keys, f"__v{i}")
+        for i, shape in enumerate(shapes)
+    ]
     rows = functools.reduce(
         lambda left, right: left.unionByName(right, allowMissingColumns=True), frames
     )
@@ -80,6 +85,20 @@ def initial_state(
     return whole.select(
         *(F.col(f"__k{i}").alias(name) for i, name in enumerate(keys)), state.alias(STATE)
     )
+
+
+def _live(frame: DataFrame, shape: Shape, now_ms: int | None) -> DataFrame:
+    """Without what had expired by the batch: a new time to live would bring it back."""
+    if not shape.ttl or now_ms is None:
+        return frame
+    match shape.kind:
+        case "value":
+            return frame.where(F.col("value")[TTL_COLUMN] > now_ms)
+        case "list":
+            live = F.filter("list_value", lambda element: element[TTL_COLUMN] > now_ms)
+            return frame.withColumn("list_value", live).where(F.size("list_value") > 0)
+        case _:
+            return frame.where(F.col("user_map_value")[TTL_COLUMN] > now_ms)
 
 
 def _entries(frame: DataFrame, shape: Shape, keys: Sequence[str], column: str) -> DataFrame:

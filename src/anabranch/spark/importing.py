@@ -74,7 +74,13 @@ def import_checkpoint(
     old, new = Checkpoint(spark, checkpoint), Checkpoint(spark, to)
     if new.exists():
         raise InvalidArgument(f"{to} exists. Give a new folder for the new query's checkpoint.")
-    query_id, batch = old.query_id(), old.committed_batch()
+    query_id = old.query_id()
+    if any(query.id == query_id for query in spark.streams.active):
+        raise InvalidArgument(
+            f"The query of {checkpoint} is running: what it does from now on would be lost, or "
+            "done twice. Stop it first, and import then."
+        )
+    batch = old.committed_batch()
     found = _metadata(spark, checkpoint)
     chosen = _matched(definitions, found, operators)
     with store_lock:

@@ -62,6 +62,12 @@ class StateReader:
         return self._manifest.epoch
 
     @property
+    def batch_time_ms(self) -> int | None:
+        """Processing time of the epoch, if it was noted."""
+        times = self._manifest.extra.get("times")
+        return None if times is None else int(times["processing_time_ms"])
+
+    @property
     def schema(self) -> StructType:
         """The columns of the DataFrame."""
         return self._shape.schema

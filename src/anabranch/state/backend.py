@@ -30,6 +30,11 @@ def check_backend(backend: object, memory_bytes: object, local_dir: object) -> N
         raise InvalidArgument(f"state_memory_bytes must be at least {limit}, got {memory_bytes!r}.")
     if local_dir is not None and (not isinstance(local_dir, str) or not local_dir):
         raise InvalidArgument(f"local_dir must be a folder, got {local_dir!r}.")
+    if local_dir is not None and backend != "rocksdb":
+        raise InvalidArgument(
+            f'local_dir cannot be obeyed: backend="{backend}" keeps state in memory. Leave it out, '
+            'or use backend="rocksdb".'
+        )
     if backend == "rocksdb" and find_spec("rocksdict") is None:
         raise needs_extra('backend="rocksdb" needs the package rocksdict', "rocksdb")
 

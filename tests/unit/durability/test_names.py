@@ -25,8 +25,10 @@ def test_plain_names_stay_readable() -> None:
     assert names.escape("clicks_per-user.v2") == "clicks_per-user.v2"
     assert names.escape("..") == "%2E."
     assert names.escape("a b/ü") == "a%20b%2F%C3%BC"
-    with pytest.raises(InvalidArgument, match="name"):
+    with pytest.raises(InvalidArgument, match="An operator needs a name"):
         names.escape("")
+    with pytest.raises(InvalidArgument, match="A savepoint needs a name"):
+        names.savepoint_folder("")
 
 
 def test_long_names_stay_distinct() -> None:

@@ -89,3 +89,27 @@ class Alarm(StatefulProcessor):
         stored = self.count.get()
         self.count.clear()
         yield Row(k=key[0], c=stored[0] if stored else expiredTimerInfo.getExpiryTimeInMs())
+
+
+class Fading(StatefulProcessor):
+    """State with TTL of all kinds, and one timer for each key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.last = handle.getValueState("last", "v long", 50)
+        self.values = handle.getListState("values", "v long", 50)
+        self.seen = handle.getMapState("seen", "v long", "n long", 50)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        for row in rows:
+            self.last.update((row.v,))
+            self.values.appendValue((row.v,))
+            self.seen.updateValue((row.v,), (1,))
+        if not list(self.handle.listTimers()):
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 10 + key[0] % 3)
+        yield Row(k=key[0], c=0)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
+        yield Row(k=key[0], c=len(list(self.values.get())))

@@ -9,7 +9,10 @@ import pyarrow as pa
 
 from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes
-from tests.unit.rows.processors import Alarm, Collector
+from anabranch.state.rocksdb.rows import StoredRows
+from anabranch.state.rows.expiry import ExpiryIndex
+from anabranch.state.rows.group import RowGroupState
+from tests.unit.rows.processors import Alarm, Collector, Fading
 from tests.unit.rows.support import Service, define
 
 
@@ -99,3 +102,42 @@ def test_due_timers_by_time_mode() -> None:
     timeless = define(Collector(), "k long, v long", ["k"], "k long, text string")
     engine = timeless.open(service.keyspace)
     assert len(engine.due_hashes(engine.create_group(), BatchTimes(10**9, 10**9, 0))) == 0
+
+
+def test_what_leaves_takes_its_hints_with_it_and_brings_them_back() -> None:
+    schema = "k long, v long"
+    definition = define(Fading(), schema, ["k"], "k long, c long", "processingtime")
+    service = Service(definition, groups=1, bins=4).with_types(schema)
+    for at_ms in (100, 105):
+        service.batch([(k, k % 3) for k in range(40)], now_ms=at_ms)
+    state = cast(RowGroupState, service.states[0])
+    if not isinstance(state, StoredRows):  # which may have them on disk
+        assert state.num_bytes > sum(index.num_bytes for index in indexes(state)) > 0
+    missing = state.export([2, 3])
+    state.begin()
+    state.discard([2, 3])
+    here = set(state.export()["last"].column("key.k").to_pylist())
+    assert 0 < len(here) < 40
+    assert {item for index in indexes(state)[:3] for item in items(index)} <= here
+    assert {key for key, _ in items(indexes(state)[3])} <= here
+    state.discard([0, 1])
+    assert state.num_bytes == 0
+    assert not any(items(index) or index.num_bytes for index in indexes(state))
+    # They come back with the entries: timers fire, TTL ends.
+    state.install(missing)
+    due = service.engine.due_hashes(state, BatchTimes(200, 0, 0)).tolist()
+    assert set(due) == hashes(missing)
+    fired = service.batch([], now_ms=112)
+    assert [row["c"] for row in fired] == [2] * missing["last"].num_rows
+    service.batch([], now_ms=154)  # the first elements of lists
+    assert state.num_rows == 3 * missing["last"].num_rows
+    service.batch([], now_ms=155)
+    assert state.num_rows == 0
+
+
+def indexes(state: RowGroupState) -> list[ExpiryIndex]:
+    return [state.timers, *state.expiries.values()]
+
+
+def items(index: ExpiryIndex) -> list[Any]:
+    return [item for _, some in index.peek(2**62) for item in some]

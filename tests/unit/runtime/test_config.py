@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InvalidArgument
-from anabranch.runtime.config import CHECKPOINTS, STATES, WorkerConfig, settled_state
+from anabranch.runtime.config import (
+    CHECKPOINTS,
+    STATES,
+    WorkerConfig,
+    check_checkpoint,
+    settled_state,
+)
 from anabranch.state.backend import BACKENDS
 
 LIMIT = 64 << 20
@@ -64,3 +70,14 @@ def test_the_default_is_what_is_possible() -> None:
     assert settled_state(None, "memory", "changelog", LIMIT) == "hybrid"
     assert settled_state(None, "rocksdb", "changelog", LIMIT) == "local"
     assert settled_state(None, "memory", "independent", None) == "local"
+
+
+def test_seconds_are_for_independent_checkpoints() -> None:
+    for checkpoint in CHECKPOINTS:
+        check_checkpoint(checkpoint, None)
+    check_checkpoint("independent", 0.5)
+    for checkpoint in ("changelog", "full", "unaligned"):
+        with pytest.raises(InvalidArgument, match="snapshot_seconds cannot be obeyed"):
+            check_checkpoint(checkpoint, 30.0)
+    with pytest.raises(InvalidArgument, match="must be positive"):
+        check_checkpoint("independent", 0)

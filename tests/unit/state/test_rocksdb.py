@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.errors import InvalidArgument, ServiceUnavailable
+from anabranch.errors import InvalidArgument, LocationError, LocationNotWritable
 from anabranch.model.keyspace import KeySpace
 from anabranch.state import backend
 from anabranch.state.backend import check_backend
@@ -148,11 +148,24 @@ def test_a_failed_write_says_what_to_do(
         def write(self, *_: object) -> None:
             raise Exception("IO error: No space left on device")
 
-    space = Namespace(database, KeySpace(1, 1))
+        get = items = delete_range = write
+
+    space, gone = (Namespace(database, KeySpace(1, 1)) for _ in range(2))
+    put(gone, [7])
+    keys = gone.keys_of(np.array([7]))
+    del gone
+    gc.collect()
     with monkeypatch.context() as patch:
         patch.setattr(database, "_db", Full())
-        with pytest.raises(ServiceUnavailable, match="local_dir"):
+        with pytest.raises(LocationNotWritable, match="local_dir"):
             put(space, [1])
+        with pytest.raises(LocationNotWritable, match="local_dir"):
+            space.delete_bins([0])
+        for read in (lambda: space.scan([0]), lambda: database.get(keys)):
+            with pytest.raises(LocationError, match="cannot be read"):
+                read()
+    put(space, [1])
+    assert database.get(keys) == [None], "what nobody refers to is deleted later"
 
 
 def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +175,10 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         check_backend("redis", 1 << 30, None)
     with pytest.raises(InvalidArgument, match="at least 32 MiB"):
         check_backend("rocksdb", 1000, None)
-    with pytest.raises(InvalidArgument, match="local_dir"):
+    with pytest.raises(InvalidArgument, match="local_dir must be a folder"):
         check_backend("rocksdb", 1 << 30, 5)
+    with pytest.raises(InvalidArgument, match="local_dir cannot be obeyed"):
+        check_backend("memory", 1 << 30, "/data")
     monkeypatch.setattr(backend, "find_spec", lambda name: None)
     check_backend("memory", 1 << 30, None)
     with pytest.raises(InvalidArgument, match=r"pip install '\.\[rocksdb\]'"):

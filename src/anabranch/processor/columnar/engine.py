@@ -120,6 +120,11 @@ class ColumnarEngine:
         is_inherited = type(self._processor).expire is ColumnarProcessor.expire
         return is_inherited or isinstance(self._processor, ours)
 
+    @property
+    def expiring(self) -> Mapping[str, str]:
+        """None: entries are over when the watermark says so, which their processor hears of."""
+        return {}
+
     def due_limit(self, times: BatchTimes) -> int:
         """The watermark, in microseconds."""
         return times.watermark_ms * _MICROS

@@ -126,6 +126,10 @@ class RowEngine:
     def is_due_once(self) -> bool:
         return True  # a timer that has fired is gone
 
+    @property
+    def expiring(self) -> Mapping[str, str]:
+        return {variable.spec.name: EXPIRY for variable in self._layout.expiring}
+
     def due_limit(self, times: BatchTimes) -> int:
         is_processing = self._definition.time_mode == "processingtime"
         return times.processing_time_ms if is_processing else times.watermark_ms

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import threading
 from collections.abc import Sequence
 from typing import cast
 
+from anabranch.errors import LocationError
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.backend import MemoryBackend
 from anabranch.state.columnar.grouping import Places
@@ -27,7 +31,21 @@ class RocksBackend(MemoryBackend):
         working_bytes_max: int | None = None,
     ) -> None:
         """`working_bytes_max`: of the memory, what working sets may take; by default half."""
-        self.database = Database(local_dir, memory_bytes, working_bytes_max)
+        self._open = functools.partial(Database, local_dir, memory_bytes, working_bytes_max)
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+        # What is wrong is told to the batch that needs it: a worker that does not start can only
+        # say that, and the folder may be mended meanwhile.
+        with contextlib.suppress(LocationError):
+            _ = self.database
+
+    @property
+    def database(self) -> Database:
+        """Opened if it is not."""
+        with self._lock:
+            if self._database is None:
+                self._database = self._open()
+            return self._database
 
     def new_table(self, layout: ColumnarLayout, keyspace: KeySpace) -> GroupTable:
         space = Namespace(self.database, keyspace)
@@ -47,4 +65,6 @@ class RocksBackend(MemoryBackend):
 
     def close(self) -> None:
         """Remove everything."""
-        self.database.close()
+        with self._lock:
+            if self._database is not None:
+                self._database.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.errors import ServiceUnavailable
+from anabranch.errors import LocationError, LocationNotWritable
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.rocksdb.scratch import Scratch
 
@@ -54,7 +54,12 @@ class Database:
         """Namespaces whose working sets are gone."""
         self._write_options = self._rocksdict.WriteOptions()
         self._write_options.disable_wal = True
-        self._db: Any = self._open(max(8 << 20, memory_bytes - working_bytes_max))
+        try:
+            with self._explained("opened", LocationNotWritable):
+                self._db: Any = self._open(max(8 << 20, memory_bytes - working_bytes_max))
+        except LocationNotWritable:
+            self._scratch.close()
+            raise
         self._working_bytes_max = working_bytes_max
         self._working: dict[int, int] = {}
         self._working_bytes = 0
@@ -101,7 +106,8 @@ class Database:
         """The value of each key; quickest if they are sorted."""
         found: list[bytes | None] = []
         for start in range(0, len(keys), _GET_KEYS_MAX):
-            found += self._db.get(list(keys[start : start + _GET_KEYS_MAX]))
+            with self._explained("read"):
+                found += self._db.get(list(keys[start : start + _GET_KEYS_MAX]))
         return found
 
     def write(
@@ -111,31 +117,46 @@ class Database:
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         deque(map(batch.delete, gone), maxlen=0)
         deque(map(batch.put, keys, values), maxlen=0)
+        dropped = []
         with contextlib.suppress(IndexError):
             while True:
                 number = self._dropped.popleft()
+                dropped.append(number)
                 batch.delete_range(_SPACE_PREFIX.pack(number), _SPACE_PREFIX.pack(number + 1))
-        if len(batch):
-            try:
+        if not len(batch):
+            return
+        try:
+            with self._explained("written", LocationNotWritable):
                 self._db.write(batch, self._write_options)
-            except Exception as error:
-                raise ServiceUnavailable(
-                    f"State cannot be written to {self.folder}: {error}. Make room there, or give "
-                    "another folder with local_dir=..., and start the query again: nothing is lost."
-                ) from error
+        except LocationNotWritable:
+            self._dropped.extend(dropped)
+            raise
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete the keys from start to before end."""
-        self._db.delete_range(start, end, self._write_options)
+        with self._explained("written", LocationNotWritable):
+            self._db.delete_range(start, end, self._write_options)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from start to before end, in order, with their values."""
         # Not by `ReadOptions.set_iterate_upper_bound`: with iterators in several threads, rocksdict
         # 0.3.29 mixes up their bounds.
-        for item in self._db.items(from_key=start):
-            if item[0] >= end:
-                return
-            yield item
+        with self._explained("read"):
+            for item in self._db.items(from_key=start):
+                if item[0] >= end:
+                    return
+                yield item
+
+    @contextlib.contextmanager
+    def _explained(self, done: str, kind: type[LocationError] = LocationError) -> Iterator[None]:
+        """Errors of RocksDB in words that say what to do: they are neither ours nor the user's."""
+        try:
+            yield
+        except Exception as error:
+            raise kind(
+                f"State in {self.folder} cannot be {done}: {error}. Make room there, or give "
+                "another folder with local_dir=..., and start the query again: nothing is lost."
+            ) from error
 
     # Memory of working sets
 

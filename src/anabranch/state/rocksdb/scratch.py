@@ -32,12 +32,12 @@ class Scratch:
             base.mkdir(parents=True, exist_ok=True)
             sweep(base)
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise LocationNotWritable(
-                f"State cannot be kept in {base}: {error}. Give a folder on a local disk with "
-                "local_dir=..."
+                f"State cannot be kept in {base}: {error}. Make room there, or give a folder on a "
+                "local disk with local_dir=..."
             ) from error
-        self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._owner, fcntl.LOCK_EX)
         self._janitor = subprocess.Popen(
             ["/bin/sh", "-c", _JANITOR, str(self.path)],

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Any
+
+_HINT_BYTES = 64
+_TIME_BYTES = 400
+"""About what a hint takes, and a time with its set: counted for memory limits."""
 
 
 class ExpiryIndex:
@@ -13,11 +18,12 @@ class ExpiryIndex:
     only has to give back what it took, and hints that it added do no harm.
     """
 
-    __slots__ = ("_buckets", "_heap", "_stale", "_taken")
+    __slots__ = ("_buckets", "_heap", "_hints", "_stale", "_taken")
 
     def __init__(self) -> None:
         self._buckets: dict[int, set[Hashable]] = {}
         self._heap: list[int] = []
+        self._hints = 0
         self._stale: dict[tuple[int, Hashable], None] = {}
         self._taken: list[tuple[int, set[Hashable]]] = []
 
@@ -27,8 +33,11 @@ class ExpiryIndex:
         if bucket is None:
             self._buckets[expiry_ms] = {item}
             heapq.heappush(self._heap, expiry_ms)
+            self._hints += 1
         else:
+            before = len(bucket)
             bucket.add(item)
+            self._hints += len(bucket) - before
         if self._stale:
             self._stale.pop((expiry_ms, item), None)
 
@@ -44,7 +53,9 @@ class ExpiryIndex:
         due = []
         while heap and heap[0] <= until_ms:
             expiry_ms = heapq.heappop(heap)
-            due.append((expiry_ms, self._buckets.pop(expiry_ms)))
+            bucket = self._buckets.pop(expiry_ms)
+            self._hints -= len(bucket)
+            due.append((expiry_ms, bucket))
         self._taken += due
         return due
 
@@ -52,18 +63,32 @@ class ExpiryIndex:
         """What `take` would return."""
         return [(at, self._buckets[at]) for at in self._heap if at <= until_ms]
 
+    def retain(self, is_kept: Callable[[Any], bool]) -> None:
+        """Forget all other hints, and times without any."""
+        buckets = {at: set(filter(is_kept, items)) for at, items in self._buckets.items()}
+        self._buckets = {at: items for at, items in buckets.items() if items}
+        self._heap = sorted(self._buckets)
+        self._hints = sum(map(len, self._buckets.values()))
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held, about."""
+        return _HINT_BYTES * self._hints + _TIME_BYTES * len(self._heap)
+
     def clear(self) -> None:
         """Forget all hints."""
         self._buckets.clear()
         self._heap.clear()
+        self._hints = 0
         self.begin()
 
     def begin(self) -> None:
         """Start of a transaction: the last one stays."""
         for expiry_ms, item in self._stale:
             bucket = self._buckets.get(expiry_ms)
-            if bucket is not None:
-                bucket.discard(item)
+            if bucket is not None and item in bucket:
+                bucket.remove(item)
+                self._hints -= 1
         self._stale.clear()
         self._taken.clear()
 

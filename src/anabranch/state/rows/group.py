@@ -133,6 +133,20 @@ class RowGroupState:
             self.entries -= count_entries(layout, record)
             if former is not None:
                 self._entries_before -= count_entries(layout, former)
+        if keys:
+            self.records = dict(self.records)  # a dictionary that items leave does not shrink
+            self._forget_hints()
+
+    def _forget_hints(self) -> None:
+        """Keep only those of records that are here: others come with their records."""
+        records = self.records
+        self.timers.retain(records.__contains__)
+        for variable in self.layout.expiring:
+            index = self.expiries[variable.slot]
+            if variable.spec.kind == "map":
+                index.retain(lambda item: item[0] in records)
+            else:
+                index.retain(records.__contains__)
 
     @property
     def num_rows(self) -> int:
@@ -140,11 +154,12 @@ class RowGroupState:
 
     @property
     def num_bytes(self) -> int:
+        hints_bytes = sum(index.num_bytes for index in self._indexes())
         sample = list(islice(self.records.items(), _SAMPLE))
         if not sample:
-            return 0
+            return hints_bytes
         records_bytes = sum(map(size_of, sample)) * len(self.records) // len(sample)
-        return records_bytes + sys.getsizeof(self.records)
+        return records_bytes + sys.getsizeof(self.records) + hints_bytes
 
     def take_timers(self, until_ms: int) -> list[tuple[int, set[Any]]]:
         """Keys by the times of their timers that are due; some may be gone meanwhile."""
