@@ -10,15 +10,11 @@ from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.copies import Copy, Folder, copy_files
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.manifest import ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import BEFORE_FIRST, ROWS_WAIT, FileRef, Manifest
 from anabranch.durability.savepoint import Savepoint
 from anabranch.durability.store import RESTORED_FORMAT, StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
 from anabranch.model.keyspace import KeySpace
-
-BEFORE_FIRST = -1
-"""Epoch of a restored manifest: whatever batch comes first comes after it."""
-
 
 def restore_savepoint(
     store: StateStore,

@@ -72,7 +72,7 @@ class StoredGroups:
         run: RunningTransaction,
         fresh: Collection[int],
         records: list[Arriving],
-        as_of: int,
+        as_of: int | None,
         stack: ExitStack,
         counted: Counter[str],
     ) -> list[Arriving]:
