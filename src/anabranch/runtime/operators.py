@@ -114,7 +114,7 @@ class OperatorSlot:
         """Key groups (or some bins of each) from the store."""
         if not self.has_stored(as_of):
             return {group: Restored(self.engine.create_group()) for group in groups}
-        manifest = self._manifest(blobs, as_of)
+        manifest = self._manifest(blobs, BEFORE_FIRST if as_of is None else as_of)
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
 
     def has_stored(self, as_of: int | None) -> bool:
@@ -144,9 +144,8 @@ class OperatorSlot:
             after = engine.due_limit(BatchTimes(**before))
         return stored.due(groups, column, after, engine.due_limit(times))
 
-    def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
-        is_origin = as_of is None or as_of == BEFORE_FIRST
-        path = origin_path(self.name) if is_origin else manifest_path(self.name, as_of)
+    def _manifest(self, blobs: BlobStore, as_of: int) -> Manifest:
+        path = manifest_path(self.name, as_of) if as_of >= 0 else origin_path(self.name)
         return Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:
