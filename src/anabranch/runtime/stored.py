@@ -82,12 +82,13 @@ class StoredGroups:
         """
         stored = slot.stored_at(self._core.blobs, as_of)
         groups = {*fresh, *(record.group for record in records)}
+        stored.open(groups)
         needed = self._needed(run, groups)
         due = self._by_group(slot.due_in(stored, groups, run.times))
         # 1. New ones: whole, or empty for now.
         parts = {group: _joined(needed.get(group), due.get(group)) for group in fresh}
         rows_wait = ROWS_WAIT in stored.manifest.extra  # perhaps
-        whole = [g for g in fresh if rows_wait or self._is_whole(stored.pages[g], parts[g])]
+        whole = [g for g in fresh if rows_wait or self._is_whole(stored.pages(g), parts[g])]
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
             slot.load(self._core.blobs, tuple(whole), as_of)
@@ -97,7 +98,7 @@ class StoredGroups:
         wanted: dict[int, Int64s] = {}
         for record in records:
             keys = self._missing(record, _joined(needed.get(record.group), due.get(record.group)))
-            pages = stored.pages[record.group] * self._share(record)
+            pages = stored.pages(record.group) * self._share(record)
             if has_waiting(record.state) or self._is_whole(pages, keys):
                 self._put_bins(slot, record, stored, sorted(record.missing))
             else:
@@ -191,7 +192,7 @@ class StoredGroups:
     def _note(self, slot: OperatorSlot, record: Arriving, stored: StoredState) -> None:
         record.as_of = stored.epoch
         if record.missing:
-            left = stored.pages[record.group] * self._share(record) * PAGE_BYTES
+            left = stored.pages(record.group) * self._share(record) * PAGE_BYTES
             slot.in_store[record.group] = round(left)
         else:
             slot.in_store.pop(record.group, None)
