@@ -228,6 +228,18 @@ def test_unusual_names(store: BlobStore) -> None:
         assert read(store, f"dir %2F/{name}") == name.encode()
 
 
+def test_copies_without_reading(store: BlobStore) -> None:
+    is_able = store.is_local or store.location.startswith("s3:")
+    for name in ("plain", "with space", "per%20cent", "ünïcode", "plus+question?"):
+        store.write(f"from/{name}", name.encode())
+        store.write(f"to/{name}", b"older")
+        assert store.copy_from(store, f"from/{name}", f"to/{name}") == is_able
+        assert read(store, f"to/{name}") == (name.encode() if is_able else b"older")
+    assert store.list(temporary=True) == []
+    assert not store.copy_from(store, "from/nothing", "to/plain")
+    assert not store.copy_from(MemoryBlobStore(), "from/plain", "to/plain")
+
+
 def test_paths_outside_are_refused(store: BlobStore) -> None:
     for path in ("../x", "/etc/passwd", "a//b", "a/./b", ""):
         with pytest.raises(AssertionError):

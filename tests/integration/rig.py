@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
+from anabranch.durability.restoring import restore_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processor.contract import BatchTimes, RowChunk
@@ -41,8 +42,14 @@ class Rig:
     backend = "memory"
 
     def __init__(
-        self, folder: Path, workers: int = 2, cases: Sequence[str] = CASES, **settings: Any
+        self,
+        folder: Path,
+        workers: int = 2,
+        cases: Sequence[str] = CASES,
+        restored: tuple[str, Rig] | None = None,
+        **settings: Any,
     ) -> None:
+        """`restored`: a savepoint of the last epoch of another one, to go on with."""
         self._folder = folder
         self._processes = 0
         self.store = StateStore(str(folder)).open()
@@ -56,6 +63,11 @@ class Rig:
         }
         self._reader = WorkerConfig("", "", "", "", "", 1, 1, **self._settings).open_backend()
         self.operators = [Operator(make_case(name), self._reader) for name in cases]
+        self.epoch = -1
+        self.is_restored = restored is not None
+        if restored is not None:
+            self._go_on(*restored)
+        self.first = self.epoch + 1
         for operator in self.operators:
             description = operator.case.definition.description
             self.store.open_operator(operator.name, description, KEYSPACE)
@@ -63,7 +75,6 @@ class Rig:
         self.peers: dict[str, Peer] = {}
         self.routing: dict[int, str] = dict.fromkeys(range(KEYSPACE.groups), "w1")
         self.version = 1
-        self.epoch = -1
         self._attempt = 0
         self._launcher = launcher = LocalLauncher()
         names = [f"w{n}" for n in range(1, workers + 1)]
@@ -74,6 +85,13 @@ class Rig:
             start.join()
         assert len(self.peers) == workers
         self.peers["w1"].call("grant", {"groups": list(self.routing), "version": 1})
+
+    def _go_on(self, savepoint: str, before: Rig) -> None:
+        restore_savepoint(self.store, savepoint, KEYSPACE)
+        self.epoch = before.epoch
+        for operator, old in zip(self.operators, before.operators, strict=True):
+            operator.oracle = old.oracle
+            operator.manifest = self.store.before(operator.name, None)
 
     def _start(
         self, launcher: LocalLauncher, name: str, folder: Path, incarnation: str = "run-0"
@@ -92,7 +110,12 @@ class Rig:
         handle = launcher.start(config, lambda reason: None)
         peer = Peer(handle.address, "secret", f"Worker {name}")
         for operator in self.operators:
-            head = {"operator": operator.name, "definition": 1, "python_path": [os.getcwd()]}
+            head = {
+                "operator": operator.name,
+                "definition": 1,
+                "python_path": [os.getcwd()],
+                "restored": self.is_restored,
+            }
             pickled = cloudpickle.dumps(operator.case.definition)
             peer.send("install", encode(head) + b"\n" + pickled)
         self.handles[name], self.peers[name] = handle, peer
@@ -221,7 +244,7 @@ class Rig:
                 "operator": operator.name,
                 "definition": 1,
                 "epoch": epoch,
-                "base": None if epoch == 0 else epoch - 1,
+                "base": None if epoch == self.first else epoch - 1,
                 "lane": lane,
                 "lanes": LANES,
                 "attempt": self._attempt,
@@ -289,7 +312,7 @@ class Operator:
         self.oracle = Oracle(case, reader)
         self.reports: list[dict[str, Any]] = []
         self.taken: list[FileRef] = []
-        self._manifest: Manifest | None = None
+        self.manifest: Manifest | None = None
 
     def take(self, snapshots: list[str]) -> None:
         """For the next manifest."""
@@ -318,20 +341,20 @@ class Operator:
             for report in self.reports
             if report["changelog"] is not None
         ]
-        self._manifest = next_manifest(
-            self._manifest,
+        self.manifest = next_manifest(
+            self.manifest,
             epoch,
             refs,
             self.taken,
             operator=self.name,
-            query_id=None,
+            query_id="query-1",
             keyspace=KEYSPACE,
             description=self.case.definition.description,
             committed_at=int(time.time() * 1000),
             extra={"times": asdict(self.case.times(epoch))},
         )
         self.taken = []
-        return self._manifest
+        return self.manifest
 
 
 class Oracle:

@@ -194,7 +194,7 @@ def test_a_full_checkpoint_of_much_state_has_several_files(
 ) -> None:
     monkeypatch.setattr(snapshots, "FILE_BYTES", 1000)
     case = make_case("everything")
-    local = {"backend": "rocksdb", "local_dir": str(tmp_path / "local")}
+    local: dict[str, Any] = {"backend": "rocksdb", "local_dir": str(tmp_path / "local")}
     worker = InProcess(tmp_path / "state", case.definition, -1, checkpoint="full", **local)
     for epoch in range(2):
         rows = case.rows(epoch).combine_chunks().to_batches()[0]

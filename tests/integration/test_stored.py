@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 from anabranch.durability.restore import load_groups
+from anabranch.durability.savepoint import create_savepoint
 from anabranch.errors import AnabranchError
 from anabranch.processor.contract import BatchTimes
 from tests.integration import counting
 from tests.integration.harness import rows_of
 from tests.integration.inprocess import InProcess
-from tests.integration.operators import CASES
+from tests.integration.operators import CASES, KEYS
 from tests.integration.rig import KEYSPACE, Operator, Rig
 
 ALL = tuple(range(KEYSPACE.groups))
@@ -103,7 +105,7 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
 
 def test_state_of_an_idle_operator_makes_room(tmp_path: Path) -> None:
     """The limit is for all operators together: the one that runs is not to pay for the others."""
-    with Rig(tmp_path, workers=1, **{**BY_KEY, "state_memory_bytes": 132 << 10}) as rig:
+    with Rig(tmp_path, workers=1, **{**BY_KEY, "state_memory_bytes": 156 << 10}) as rig:
         for _ in range(3):
             rig.batch()
             rig.tell_commit()
@@ -144,6 +146,43 @@ def test_key_groups_come_while_others_are_counted(
         worker.call(call, operator="counts", epoch=0)
         assert not away
     worker.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [LITTLE, *(pytest.param(settings, marks=SOAK) for settings in (REMOTE, BY_KEY))],
+    ids=["hybrid", "remote", "all"],
+)
+def test_a_restored_savepoint_is_read_by_key(tmp_path: Path, settings: Any) -> None:
+    """The first batch too reads what it needs: the savepoint may be larger than memory."""
+    with Rig(tmp_path / "old", workers=1) as old:
+        for number in range(7):
+            old.batch()
+            old.tell_commit(saves=number == 3)
+        savepoint = create_savepoint(old.store, threading.Lock(), "saved").path
+        with Rig(tmp_path / "new", workers=1, restored=(savepoint, old), **settings) as rig:
+            bins = len(CASES) * KEYSPACE.groups * KEYSPACE.bins
+            first = rig.run(rig.first)
+            assert first == rig.expected(rig.first)
+            assert 0 < rig.moves("w1")["keys_from_store"] < 2 * KEYS
+            if settings is REMOTE:
+                assert in_store(rig) == bins
+            rig.restart("w1")  # not committed: once more as of the savepoint
+            assert rig.run(rig.first) == first
+            rig.commit()
+            # What is left is as of the savepoint: snapshots have it all the same.
+            rig.tell_commit(saves=True)
+            for _ in range(5):
+                rig.batch()
+                rig.tell_commit()
+            if settings is BY_KEY:
+                wait_until_here(rig)
+                rig.batch()
+                rig.check_state()
+            else:
+                assert in_store(rig) > 0
+            rig.restart("w1")
+            rig.batch()
 
 
 def test_evicted_key_groups_move(tmp_path: Path) -> None:

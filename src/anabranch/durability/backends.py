@@ -41,6 +41,9 @@ class Backend(Protocol):
     def read(self, path: str, offset: int, length: int | None) -> Any:
         """Bytes from `offset`; fewer than `length` if the file ends before."""
 
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        """Copy a file of another backend without reading it; False: that cannot be done."""
+
     def list(self, folder: str, recursive: bool) -> list[str]:
         """Names of the files below a folder, and of its folders if not recursive."""
 
@@ -105,6 +108,13 @@ class LocalBackend:
                     return buffer.slice(0, done)
                 done += count
             return buffer
+
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        with contextlib.suppress(OSError):  # other disk, no links there, too many of them
+            if other.is_local:
+                _link(other.full_name(path), self.full_name(new_path))
+                return True
+        return False
 
     def list(self, folder: str, recursive: bool) -> list[str]:
         found: list[str] = []
@@ -212,6 +222,9 @@ class ArrowBackend:
     def read(self, path: str, offset: int, length: int | None) -> Any:
         return self._read(self._inner(path), offset, length)
 
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        return False
+
     def _read(self, target: str, offset: int, length: int | None) -> Any:
         with self._filesystem.open_input_file(target) as file:
             file.seek(min(offset, file.size()))
@@ -250,6 +263,19 @@ def missing(name: str) -> FileNotFoundError:
 def temporary_name(target: str) -> str:
     """A name beside the target that starts like it, so that garbage collection sees its epoch."""
     return f"{target}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+
+
+def _link(name: str, new_name: str) -> None:
+    """Files are never changed in place, so a second name will do."""
+    os.makedirs(os.path.dirname(new_name), exist_ok=True)
+    temporary = temporary_name(new_name)
+    os.link(name, temporary)
+    try:
+        os.replace(temporary, new_name)
+    finally:
+        # A rename onto another name of the same file does nothing.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def _write_all(descriptor: int, chunks: Chunks) -> None:

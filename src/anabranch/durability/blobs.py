@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -96,6 +97,22 @@ class BlobStore:
         """Part of a file; shorter if the file ends before."""
         with self._reading(path):
             return self._backend.read(_checked(path), offset, length)
+
+    def copy_from(self, other: BlobStore, path: str, new_path: str) -> bool:
+        """Have a file of another location here without reading it; False: it must be read."""
+        with self._writing(new_path), contextlib.suppress(FileNotFoundError):
+            return self._backend.copy_from(other._backend, _checked(path), _checked(new_path))
+        return False  # reading says which one is missing
+
+    def beside(self, name: str) -> BlobStore:
+        """Another location; a URI without options of its own is reached as this one is."""
+        if isinstance(self._given, str) and not self.is_local:
+            mine, other = urlsplit(_usual(self._given)), urlsplit(_usual(name))
+            if mine.scheme == other.scheme and not other.query and "@" not in other.netloc:
+                user, at, _ = mine.netloc.rpartition("@")
+                other = other._replace(netloc=user + at + other.netloc, query=mine.query)
+                return BlobStore(urlunsplit(other))
+        return BlobStore(name)
 
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
@@ -236,8 +253,7 @@ def _open_backend(location: Location, fsync: bool) -> Backend:
         raise InvalidArgument("The state location is empty. Give a folder or a URI.")
     if not _URI.match(name):
         return LocalBackend(os.path.expanduser(name), fsync)
-    # Spark's names for the same store.
-    uri = re.sub(r"\A(s3a|s3n)://", "s3://", name)
+    uri = _usual(name)
     if uri.startswith("s3://"):
         s3 = open_s3(uri)
         return PatientBackend(ObjectBackend(s3.filesystem, s3.path, s3.shown), s3.retry_seconds)
@@ -250,6 +266,11 @@ def _open_backend(location: Location, fsync: bool) -> Backend:
             "Give a folder, or a URI that pyarrow.fs.FileSystem.from_uri takes."
         ) from error
     return _backend_of(filesystem, path, shown, fsync)
+
+
+def _usual(uri: str) -> str:
+    """Spark has other names for the same store."""
+    return re.sub(r"\A(s3a|s3n)://", "s3://", uri)
 
 
 def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Backend:

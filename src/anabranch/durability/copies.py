@@ -1,16 +1,19 @@
-"""Files from one state location to another: as a second name where that can be, else as a copy."""
+"""Files from one state location to another: without reading them where that can be."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.durability.backends import temporary_name
 from anabranch.durability.blobs import BlobStore
+
+COPY_BYTES = 256 << 20
+"""So much of files that must be read is in memory at a time, or one file."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,17 @@ Copy = tuple[str, str]
 
 
 def copy_files(source: Folder, target: Folder, copies: Iterable[Copy]) -> None:
-    """Have files at the target too; they are never changed in place, so a hard link will do."""
-    wanted = list(copies)
-    for _ in target.blobs.map_ahead(lambda copy: _copy(source, target, *copy), wanted):
+    """Have files at the target too: as links, copied by the store, or read and written."""
+    wanted, budget = list(copies), _Budget()
+
+    def copy(item: Copy) -> None:
+        path, new_path = item
+        inner = source.prefix + path, target.prefix + new_path
+        if not target.blobs.copy_from(source.blobs, *inner):
+            with budget.taken(source.blobs.size(inner[0])):
+                target.write(new_path, source.blobs.read(inner[0]))
+
+    for _ in target.blobs.map_ahead(copy, wanted):
         pass
     if target.blobs.is_local and os.name != "nt":
         for folder in {os.path.dirname(target.full_name(path)) for _, path in wanted}:
@@ -73,21 +84,22 @@ def copy_files(source: Folder, target: Folder, copies: Iterable[Copy]) -> None:
                 os.close(descriptor)
 
 
-def _copy(source: Folder, target: Folder, path: str, new_path: str) -> None:
-    if source.blobs.is_local and target.blobs.is_local:
-        with contextlib.suppress(OSError):  # other disk, no links there, too many of them
-            _link(source.full_name(path), target.full_name(new_path))
-            return
-    target.write(new_path, source.blobs.read(source.prefix + path))
+class _Budget:
+    """Files are in memory whole: a few large ones at a time, or many small ones."""
 
+    def __init__(self) -> None:
+        self._used = 0
+        self._changed = threading.Condition()
 
-def _link(name: str, new_name: str) -> None:
-    os.makedirs(os.path.dirname(new_name), exist_ok=True)
-    temporary = temporary_name(new_name)
-    os.link(name, temporary)
-    try:
-        os.replace(temporary, new_name)
-    finally:
-        # A rename onto another name of the same file does nothing.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+    @contextlib.contextmanager
+    def taken(self, size: int) -> Iterator[None]:
+        """Wait until there is room; a file that is larger than all of it goes alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + size <= COPY_BYTES)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.durability.backends import Chunks
+from anabranch.durability.backends import Backend, Chunks
 from anabranch.durability.locks import Hold
 
 
@@ -87,6 +87,9 @@ class MemoryBackend:
         content = self._get(path)
         end = len(content) if length is None else offset + length
         return pa.py_buffer(content[offset:end])
+
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        return False
 
     def list(self, folder: str, recursive: bool) -> list[str]:
         prefix = f"{folder}/" if folder else ""

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from anabranch.durability.backends import ArrowBackend, Chunks, missing
+from anabranch.durability.backends import ArrowBackend, Backend, Chunks, missing
 from anabranch.durability.locks import Hold, NoHold
 from anabranch.durability.names import FENCE_FILE, LOCK_FILE
 from anabranch.errors import LocationInUse
@@ -27,6 +27,9 @@ from anabranch.errors import LocationInUse
 _LASTING = re.compile(rf"(?:{LOCK_FILE}|{re.escape(FENCE_FILE)}|.+/manifests/\d{{20}}\.json)\Z")
 _VERSION = re.compile(r"(?P<path>.+)~(?P<version>\d{10}-\d{10}(?:-[0-9a-f]+)?)\Z", re.DOTALL)
 _CLAIMS_MAX = 20
+_COPYING = frozenset({"s3", "gcs"})
+_COPY_BYTES_MAX = 5 << 30
+"""What S3 copies with one request."""
 _CLAIM_WAIT_SECONDS = 0.2
 
 Versions = dict[str, Any]
@@ -66,6 +69,18 @@ class ObjectBackend(ArrowBackend):
             end = len(content) if length is None else offset + length
             return pa.py_buffer(content[offset:end])
         return self._read(newest, offset, length)
+
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        """Within a store the server copies."""
+        if not isinstance(other, ObjectBackend) or not self._filesystem.equals(other._filesystem):
+            return False
+        is_lasting = _LASTING.match(path) or _LASTING.match(new_path)
+        if self._filesystem.type_name not in _COPYING or is_lasting:
+            return False
+        if other.size(path) > _COPY_BYTES_MAX:
+            return False
+        self._filesystem.copy_file(other._inner(path), self._inner(new_path))
+        return True
 
     def list(self, folder: str, recursive: bool) -> list[str]:
         names = super().list(folder, recursive)

@@ -200,6 +200,17 @@ class PageFile:
         """The sections that have entries, and where their pages are."""
         return {name: index for name, index in self._indexes.items() if name != DUE}
 
+    @property
+    def held_bytes(self) -> int:
+        """What of the file is in memory, beside its indexes."""
+        return int(self._held.size)
+
+    def let_go(self) -> None:
+        """Keep nothing but the indexes in memory: pages are read when they are needed."""
+        if self._store is not None:
+            self._start += self._held.size
+            self._held = pa.py_buffer(b"")
+
     def due(self, column: DueColumn, first: int, last: int) -> Int64s:
         """Hashes of entries with a time between these, both included."""
         if self.meta["due"] == list(column):
@@ -295,13 +306,17 @@ class PageFile:
         total = sum(int(index.length.sum()) for index in self._indexes.values())
         if HEADER_BYTES + total != footer.pages_end:
             raise damaged(name, "its pages are not where its indexes say")
+        if self._start > 0:  # no whole pages, or few
+            self.let_go()
 
     def _parse(self, content: Any, section: str) -> SectionIndex:
         try:
             with pa.ipc.open_stream(content) as reader:
                 table = reader.read_all().combine_chunks()
             schema = pa.ipc.read_schema(pa.py_buffer(table.schema.metadata[_SCHEMA]))
-            return SectionIndex(schema, *(table.column(name).to_numpy() for name in _INDEX))
+            # Copies: views would keep the end of the file in memory.
+            columns = (table.column(name).to_numpy().copy() for name in _INDEX)
+            return SectionIndex(schema, *columns)
         except (pa.ArrowException, OSError, KeyError, TypeError) as error:
             raise damaged(self._name, f"the index of {section!r} cannot be read") from error
 

@@ -7,17 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch.durability import names
-from anabranch.durability.blobs import BlobStore
 from anabranch.durability.copies import Copy, Folder, copy_files
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.manifest import ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import BEFORE_FIRST, ROWS_WAIT, FileRef, Manifest
 from anabranch.durability.savepoint import Savepoint
 from anabranch.durability.store import RESTORED_FORMAT, StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
 from anabranch.model.keyspace import KeySpace
-
-BEFORE_FIRST = -1
-"""Epoch of a restored manifest: whatever batch comes first comes after it."""
 
 
 def restore_savepoint(
@@ -39,10 +35,11 @@ def restore_savepoint(
                 "location."
             )
         return
+    found = Folder(store.blobs.beside(path))
     is_done = marker is not None and marker["done"]
-    if is_done and marker["path"] == Folder(BlobStore(path)).name:
+    if is_done and marker["path"] == found.name:
         return  # it may be gone by now
-    savepoint = Savepoint.open(path)
+    savepoint = Savepoint.open(found)
     # 1. Look before touching.
     if is_done and marker["id"] == savepoint.id:
         return

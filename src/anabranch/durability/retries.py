@@ -55,6 +55,11 @@ class PatientBackend:
     def read(self, path: str, offset: int, length: int | None) -> Any:
         return self._patiently(path, lambda: self._inner.read(path, offset, length))
 
+    def copy_from(self, other: Backend, path: str, new_path: str) -> bool:
+        source = other._inner if isinstance(other, PatientBackend) else other
+        copy = self._inner.copy_from
+        return self._patiently(new_path, lambda: copy(source, path, new_path))
+
     def list(self, folder: str, recursive: bool) -> list[str]:
         return self._patiently(folder, lambda: self._inner.list(folder, recursive))
 

@@ -114,7 +114,7 @@ class Savepoint:
 
     def copy(self, target: str) -> Savepoint:
         """The same savepoint at another place or in another store."""
-        made = Folder(BlobStore(target))
+        made = Folder(self.folder.blobs.beside(target))
         if made.exists(names.SAVEPOINT_FILE):
             raise InvalidArgument(f"There is a savepoint at {made.name} already. Delete it first.")
         if made.blobs.entries():

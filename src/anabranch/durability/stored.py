@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -24,33 +23,45 @@ from anabranch.model.keyspace import HASH, KEPT, Int64s
 from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import GroupState, Sections
 
+HELD_BYTES = 32 << 20
+"""So much of small files stays in memory, for each operator of a worker."""
+
 Create = Callable[[], GroupState]
 Mask = npt.NDArray[np.bool_]
 
 
 class OpenFiles:
-    """Files that were opened for one epoch are there for the next: names are never used again."""
+    """Files that were opened for one epoch are there for the next: names are never used again.
+
+    They are opened when they are needed: a worker needs those of its own key groups.
+    """
 
     def __init__(self, store: BlobStore) -> None:
         self.store = store
         self._open: dict[str, PageFile] = {}
+        self._held = 0
 
-    def open(self, refs: Sequence[tuple[bytes, FileRef]]) -> dict[str, PageFile]:
-        """Open what is not open, several at once; forget what is not listed."""
-        new = [(kind, ref) for kind, ref in refs if ref.path not in self._open]
+    def keep(self, paths: Collection[str]) -> None:
+        """Forget what is not listed."""
+        self._open = {path: file for path, file in self._open.items() if path in paths}
+        self._held = sum(file.held_bytes for file in self._open.values())
 
-        def open_file(item: tuple[bytes, FileRef]) -> PageFile:
-            kind, ref = item
+    def has(self, ref: FileRef) -> bool:
+        """Whether a file is open."""
+        return ref.path in self._open
+
+    def get(self, kind: bytes, ref: FileRef) -> PageFile:
+        """A file; two threads may open it both."""
+        file = self._open.get(ref.path)
+        if file is None:
             file = PageFile(kind, self.store, ref.path, crc=ref.crc, size=ref.bytes)
             if kind == SNAPSHOT:
                 check_holds(file, self.store.full_name(ref.path), ref.groups)
-            return file
-
-        opened = self.store.map_ahead(open_file, new)
-        found = {ref.path: file for (_, ref), file in zip(new, opened, strict=True)}
-        kept = {ref.path: known for _, ref in refs if (known := self._open.get(ref.path))}
-        self._open = {**kept, **found}
-        return self._open
+            if self._held + file.held_bytes > HELD_BYTES:
+                file.let_go()
+            self._held += file.held_bytes
+            self._open[ref.path] = file
+        return file
 
 
 class StoredState:
@@ -63,10 +74,9 @@ class StoredState:
         self.manifest = manifest
         self.keyspace = manifest.keyspace
         self._store = files.store
+        self._files = files
+        files.keep({ref.path for ref in manifest.files})
         snapshots, changelogs = manifest.snapshots, manifest.changelogs
-        self._files = files.open(
-            [(SNAPSHOT, r) for r in snapshots] + [(CHANGELOG, r) for r in changelogs]
-        )
         masks = {ref.groups: self._mask(ref.groups) for ref in manifest.files}  # few differ
         self._snapshots = [(ref, masks[ref.groups]) for ref in snapshots]
         self._changelogs = [(ref, masks[ref.groups]) for ref in changelogs]
@@ -77,13 +87,35 @@ class StoredState:
             self.snapshot_epochs[mask] = ref.epoch
         for ref, mask in self._changelogs:
             self.log_bytes[mask] += ref.bytes / max(1, len(ref.groups))
-        self.pages = self._count_pages()
-        """How many pages each key group has, about."""
+        self._pages: dict[int, float] = {}
 
     @property
     def epoch(self) -> int:
         """As of which everything is."""
         return self.manifest.epoch
+
+    def open(self, groups: Collection[int]) -> None:
+        """Open the files of key groups, several at once."""
+        mask = self._mask(groups)
+
+        def open_file(item: tuple[bytes, FileRef]) -> PageFile:
+            return self._files.get(*item)
+
+        kinds = ((SNAPSHOT, self._snapshots), (CHANGELOG, self._changelogs))
+        needed = [
+            (kind, ref)
+            for kind, refs in kinds
+            for ref, of_ref in refs
+            if not self._files.has(ref) and (mask & of_ref).any()
+        ]
+        for _ in self._store.map_ahead(open_file, needed):
+            pass
+
+    def pages(self, group: int) -> float:
+        """How many pages a key group has, about."""
+        if group not in self._pages:
+            self._pages[group] = self._count_pages(group)
+        return self._pages[group]
 
     def wear(self, group: int) -> list[int]:
         """Epoch of the snapshot, bytes of changelogs since."""
@@ -96,7 +128,7 @@ class StoredState:
         def read(kind: bytes, item: tuple[FileRef, Mask]) -> Sections:
             ref, mask = item
             some = wanted[mask[self.keyspace.group_of(wanted)]]
-            return self._entries_of(self._files[ref.path], kind, some) if len(some) else {}
+            return self._entries_of(self._files.get(kind, ref), kind, some) if len(some) else {}
 
         groups: list[int] = np.unique(self.keyspace.group_of(wanted)).tolist()
         return split_by_group(self._merged(read, create), groups, self.keyspace)
@@ -108,8 +140,11 @@ class StoredState:
 
         def read(kind: bytes, item: tuple[FileRef, Mask]) -> Sections:
             ref, mask = item
-            file, some = self._files[ref.path], wanted[mask[wanted]]
-            is_there = len(some) and CHANNEL in file.sections
+            some = wanted[mask[wanted]]
+            if not len(some):
+                return {}
+            file = self._files.get(kind, ref)
+            is_there = CHANNEL in file.sections
             return self._entries_of(file, kind, some, [CHANNEL]) if is_there else {}
 
         for kind, items in ((SNAPSHOT, self._snapshots), (CHANGELOG, self._changelogs)):
@@ -126,7 +161,7 @@ class StoredState:
             ref, mask = item
             if not mask[group]:
                 return {}
-            file = self._files[ref.path]
+            file = self._files.get(kind, ref)
             sections = read_groups(file, kind, [group], bins, self.keyspace)
             return split_by_group(sections, [group], self.keyspace).get(group, {})
 
@@ -148,11 +183,12 @@ class StoredState:
         since = self.epoch if since is None else since
         mask = self._mask(groups)
         found = [np.empty(0, np.int64)]
-        for ref, of_ref in (*self._snapshots, *self._changelogs):
-            low = -(2**63) if after is None or ref.epoch >= since else after + 1
-            if low <= until and (mask & of_ref).any():
-                some = self._files[ref.path].due(column, low, until)
-                found.append(some[(mask & of_ref)[self.keyspace.group_of(some)]])
+        for kind, refs in ((SNAPSHOT, self._snapshots), (CHANGELOG, self._changelogs)):
+            for ref, of_ref in refs:
+                low = -(2**63) if after is None or ref.epoch >= since else after + 1
+                if low <= until and (mask & of_ref).any():
+                    some = self._files.get(kind, ref).due(column, low, until)
+                    found.append(some[(mask & of_ref)[self.keyspace.group_of(some)]])
         return np.unique(np.concatenate(found))
 
     def _merged(
@@ -207,14 +243,15 @@ class StoredState:
         mask[list(groups)] = True
         return mask
 
-    def _count_pages(self) -> npt.NDArray[Any]:
-        pages = self.log_bytes / PAGE_BYTES
-        starts, ends = self.keyspace.order_ranges(range(self.keyspace.groups), None, by_bin=True)
+    def _count_pages(self, group: int) -> float:
+        pages = float(self.log_bytes[group]) / PAGE_BYTES
+        start, end = self.keyspace.order_ranges((group,), None, by_bin=True)
         for ref, mask in self._snapshots:
-            for index in self._files[ref.path].sections.values():
-                low = index.last.searchsorted(starts)
-                high = index.first.searchsorted(ends, side="right")
-                pages[mask] += (high - low)[mask]
+            if mask[group]:
+                for index in self._files.get(SNAPSHOT, ref).sections.values():
+                    low = index.last.searchsorted(start)
+                    high = index.first.searchsorted(end, side="right")
+                    pages += int((high - low).sum())
         return pages
 
 

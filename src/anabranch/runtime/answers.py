@@ -47,7 +47,7 @@ class Answers:
     def _from_store(self, slot: OperatorSlot, keys: pa.Table, as_of: int | None) -> Sections:
         hashes: Int64s = keys.column(HASH).to_numpy()
         groups = np.unique(slot.keyspace.group_of(hashes)).tolist()
-        stored = None if as_of is None else slot.stored_at(self._core.blobs, as_of)
+        stored = slot.stored_at(self._core.blobs, as_of) if slot.has_stored(as_of) else None
         if stored is not None and ROWS_WAIT not in stored.manifest.extra:
             states = {group: slot.engine.create_group() for group in groups}
             for group, sections in stored.keys(hashes, slot.engine.create_group).items():

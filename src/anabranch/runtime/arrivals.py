@@ -257,7 +257,7 @@ class Arrivals:
         whole = [g for g in effect.groups if g not in here and g not in in_part]
         for record in lost:
             self._arriving.give_up(record)
-        if self._stored.reads_keys(slot) and effect.as_of is not None:
+        if self._stored.reads_keys(slot) and slot.has_stored(effect.as_of):
             for record in adopted:
                 known.append(self._arriving.turn_to_store(record))
                 locks.enter_context(known[-1].lock)
@@ -274,7 +274,7 @@ class Arrivals:
     def complete_from_store(self, slot: OperatorSlot, record: Arriving, as_of: int | None) -> None:
         """Bins that never came: no transaction has touched them, so any later epoch has them."""
         assert record.state is not None
-        if as_of is not None or slot.is_restored:
+        if slot.has_stored(as_of):
             read = slot.read(self._core.blobs, (record.group,), as_of, sorted(record.missing))
             sections = read[record.group].state.export()
             record.state.install(without(sections, None, record.fetched, self._keyspace))

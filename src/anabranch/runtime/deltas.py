@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from anabranch.durability.manifest import BEFORE_FIRST
 from anabranch.durability.restore import split_by_group
 from anabranch.model.ids import Epoch
 from anabranch.model.keyspace import HASH, KeySpace
@@ -19,7 +20,7 @@ from anabranch.state.contract import Sections
 LOG_BYTES_MAX = 64 << 20
 """Of all logs of a worker together; the largest is given up first, its replica is copied anew."""
 
-NO_EPOCH = -1
+NO_EPOCH = BEFORE_FIRST
 """As of no epoch: the state before the first one."""
 
 

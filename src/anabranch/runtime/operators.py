@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.manifest import DEFERRED, Manifest
+from anabranch.durability.manifest import BEFORE_FIRST, DEFERRED, Manifest
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.durability.stored import OpenFiles, StoredState
@@ -121,13 +121,18 @@ class OperatorSlot:
         bins: Collection[int] | None = None,
     ) -> dict[int, Restored[GroupState]]:
         """Key groups (or some bins of each) from the store."""
-        if as_of is None and not self.is_restored:
+        if not self.has_stored(as_of):
             return {group: Restored(self.engine.create_group()) for group in groups}
-        manifest = self._manifest(blobs, as_of)
+        manifest = self._manifest(blobs, BEFORE_FIRST if as_of is None else as_of)
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
 
-    def stored_at(self, blobs: BlobStore, epoch: int) -> StoredState:
-        """All state as of a committed epoch, to be read by key."""
+    def has_stored(self, as_of: int | None) -> bool:
+        """Whether the store has anything as of an epoch."""
+        return as_of is not None or self.is_restored
+
+    def stored_at(self, blobs: BlobStore, as_of: int | None) -> StoredState:
+        """All state as of a committed epoch, or of a savepoint, to be read by key."""
+        epoch = BEFORE_FIRST if as_of is None else as_of
         with self._stored_lock:
             if epoch not in self._stored:
                 if self._files is None:
@@ -167,8 +172,8 @@ class OperatorSlot:
         path = manifest_path(self.name, epoch)
         return self._manifest(blobs, epoch).extra.get("times") if blobs.exists(path) else None
 
-    def _manifest(self, blobs: BlobStore, as_of: int | None) -> Manifest:
-        path = origin_path(self.name) if as_of is None else manifest_path(self.name, as_of)
+    def _manifest(self, blobs: BlobStore, as_of: int) -> Manifest:
+        path = manifest_path(self.name, as_of) if as_of >= 0 else origin_path(self.name)
         return Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:

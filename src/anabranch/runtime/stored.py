@@ -74,7 +74,7 @@ class StoredGroups:
         run: RunningTransaction,
         fresh: Collection[int],
         records: list[Arriving],
-        as_of: int,
+        as_of: int | None,
         stack: ExitStack,
         counted: Counter[str],
     ) -> list[Arriving]:
@@ -85,6 +85,7 @@ class StoredGroups:
         absent: list[Int64s] = []
         stored = slot.stored_at(self._core.blobs, as_of)
         groups = {*fresh, *(record.group for record in records)}
+        stored.open(groups)
         # 1. Rows that wait are applied too: their keys are needed, and what was due by then.
         new = {group: slot.engine.create_group() for group in fresh}
         self._bring_channels(slot, stored, new, records)
@@ -96,7 +97,7 @@ class StoredGroups:
         due.update(self._by_group(slot.due_in(blobs, stored, late, run.times, waiting)))
         # 2. New ones: whole, or empty for now.
         parts = {group: _joined(needed.get(group), due.get(group)) for group in groups}
-        whole = [group for group in fresh if self._is_whole(stored.pages[group], parts[group])]
+        whole = [group for group in fresh if self._is_whole(stored.pages(group), parts[group])]
         if whole:
             self._arriving.logs.drop(slot.name, tuple(whole))
             slot.load(blobs, tuple(whole), as_of)
@@ -107,7 +108,7 @@ class StoredGroups:
         wanted: dict[int, Int64s] = {}
         for record in records:
             keys = self._missing(record, parts[record.group])
-            if self._is_whole(stored.pages[record.group] * self._share(record), keys):
+            if self._is_whole(stored.pages(record.group) * self._share(record), keys):
                 self._put_bins(slot, record, stored, sorted(record.missing))
             else:
                 wanted[record.group] = keys
@@ -230,7 +231,7 @@ class StoredGroups:
     def _note(self, slot: OperatorSlot, record: Arriving, stored: StoredState) -> None:
         record.as_of = stored.epoch
         if record.missing:
-            left = stored.pages[record.group] * self._share(record) * PAGE_BYTES
+            left = stored.pages(record.group) * self._share(record) * PAGE_BYTES
             slot.in_store[record.group] = round(left)
         else:
             slot.in_store.pop(record.group, None)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from anabranch.durability.blobs import BlobStore, MemoryBlobStore
-from anabranch.durability.changelog import encode_changelog
+from anabranch.durability.changelog import CHANGELOG, encode_changelog
 from anabranch.durability.manifest import FileRef, Manifest, file_ref, next_manifest
 from anabranch.durability.restore import load_groups
-from anabranch.durability.snapshot import encode_snapshot
+from anabranch.durability.snapshot import SNAPSHOT, encode_snapshot
 from anabranch.durability.stored import OpenFiles, StoredState
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
@@ -182,6 +182,7 @@ def test_a_key_is_one_page(store: BlobStore, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("anabranch.durability.pages._END_BYTES", 64)
     fresh = history.stored()
+    fresh.open(GROUPS)
     monkeypatch.setattr(store, "read_range", counted)
     monkeypatch.setattr("anabranch.durability.pages._GAP_LOCAL_BYTES", 0)
     monkeypatch.setattr("anabranch.durability.pages._GAP_REMOTE_BYTES", 0)
@@ -193,7 +194,54 @@ def test_a_key_is_one_page(store: BlobStore, monkeypatch: pytest.MonkeyPatch) ->
         assert len(read) - before <= 2 * files
     assert len(read) >= len(keys) // 2
     assert max(read) < 2000
-    assert stored.pages[5] > 4
+    assert stored.pages(5) > 4
+
+
+def test_only_files_that_are_needed_are_opened(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(texts(), store)
+    inner, seen = store.read_range, set()
+
+    def noted(path: str, offset: int, length: int) -> Any:
+        seen.add(path)
+        return inner(path, offset, length)
+
+    monkeypatch.setattr(store, "read_range", noted)
+    stored, create = history.stored(), history.engine.create_group
+    assert not seen
+    mine = GROUPS[::2]
+    stored.open(mine)
+    listed = {ref.path for ref in stored.manifest.files if set(ref.groups) & set(mine)}
+    assert seen == listed < {ref.path for ref in stored.manifest.files}
+    for group in mine:
+        assert stored.pages(group) > 0
+        every = history.states[group].export()
+        assert content(stored.keys(_hashes(every), create).get(group, {})) == content(every)
+    assert seen == listed
+
+
+def test_what_stays_in_memory_of_files_is_bounded(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(texts(), store)
+    assert history.manifest is not None
+    sizes = sorted(ref.bytes for ref in history.manifest.files)
+    files = OpenFiles(store)
+    monkeypatch.setattr("anabranch.durability.stored.HELD_BYTES", sum(sizes) // 2)
+    monkeypatch.setattr("anabranch.durability.pages._END_BYTES", sizes[-1] - 1)
+    stored = StoredState(history.manifest, files)
+    stored.open(GROUPS)
+    kinds = dict.fromkeys((r.path for r in history.manifest.snapshots), SNAPSHOT)
+    held = [
+        files.get(kinds.get(ref.path, CHANGELOG), ref).held_bytes for ref in history.manifest.files
+    ]
+    # Small ones whole or not at all, large ones not; all can be read.
+    assert 0 < sum(held) <= sum(sizes) // 2
+    assert held.count(0) > 1
+    for group, state in history.states.items():
+        found = stored.part(group, range(4), history.engine.create_group)
+        assert content(found) == content(state.export())
 
 
 def _hashes(sections: dict[str, pa.Table]) -> Any:
