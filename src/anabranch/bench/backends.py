@@ -23,6 +23,12 @@ PAYLOAD_BYTES = 128
 TIMES_MEMORY = 3
 STABLE = 0.75
 """Rate of the last batches, as a share of that of the first ones."""
+IN_MEMORY_MAX = 0.5
+"""What the workers' memory may grow by in the second half of the filling, as a share of what the
+state does: by then batches, caches and buffers have what they need. All in memory would be 1."""
+
+Sample = tuple[int, int]
+"""Bytes of state, bytes of the workers' resident memory."""
 
 Operator = Callable[[StateService, DataFrame], DataFrame]
 
@@ -39,8 +45,8 @@ class Settings:
     state_memory_bytes: int = 64 << 20
     """Of each worker."""
     beyond_batches: int = 12
-    beyond_rows: int = 100_000
-    """Rows a batch for the row API over the large state."""
+    beyond_rows: int = 50_000
+    """Rows a batch over the large state: few, or their memory would hide that of the state."""
     workers: int = 2
 
     @property
@@ -72,23 +78,39 @@ def compared(
     )
 
 
-def beyond(part: str, done: Batches, state_bytes: int, given: int, resident: int) -> Comparison:
-    """Whether the rate is stable, and the state as large as it should be."""
+def grown(filling: Sequence[Sample]) -> Sample:
+    """What state and memory grew by in the second half of the filling."""
+    half = [sample for sample in filling if 2 * sample[0] >= filling[-1][0]]
+    third = max(1, len(half) // 3)
+    first, last = zip(*half[:third], strict=True), zip(*half[-third:], strict=True)
+    state, resident = (
+        statistics.median(after) - statistics.median(before)
+        for before, after in zip(first, last, strict=True)
+    )
+    return round(state), round(resident)
+
+
+def beyond(part: str, done: Batches, given: int, filling: Sequence[Sample]) -> Comparison:
+    """Whether the rate is stable, the state as large as it should be, and not in memory."""
     third = max(1, len(done.seconds) // 3)
     first = statistics.median(done.rows_per_second[:third])
     last = statistics.median(done.rows_per_second[-third:])
     mega = 1 << 20
+    state_bytes, (more_state, more_memory) = filling[-1][0], grown(filling)
+    is_bounded = more_state > 0 and more_memory <= IN_MEMORY_MAX * more_state
     return Comparison(
         part,
         "rows a second",
         done.rows_per_second,
         (),
         f"state of at least {TIMES_MEMORY} times the memory limit, last batches at "
-        f"{STABLE:.0%} of the first ones' rate or more",
-        last >= STABLE * first and state_bytes >= TIMES_MEMORY * given,
+        f"{STABLE:.0%} of the first ones' rate or more; in the second half of the filling memory "
+        f"grows by at most {IN_MEMORY_MAX:.0%} of what the state does",
+        last >= STABLE * first and state_bytes >= TIMES_MEMORY * given and is_bounded,
         last / first,
-        f"{state_bytes / mega:,.0f} MiB of state, limit {given / mega:,.0f} MiB, the workers' "
-        f"resident memory grew by {resident / mega:,.0f} MiB",
+        f"{state_bytes / mega:,.0f} MiB of state, limit {given / mega:,.0f} MiB; in the second "
+        f"half of the filling the state grew by {more_state / mega:,.0f} MiB and the workers' "
+        f"resident memory by {more_memory / mega:,.0f} MiB",
     )
 
 
@@ -144,26 +166,32 @@ class BackendsBench:
 
     def measure_beyond(self) -> Comparison:
         """Aggregates over state of several times the memory that workers are given for it."""
-        return self._beyond("beyond", _payloads, self.settings.rows)
+        return self._beyond("beyond", _payloads)
 
     def measure_beyond_rows(self) -> Comparison:
         """The same in the row API."""
-        return self._beyond("beyond-rows", _keeper, self.settings.beyond_rows)
+        return self._beyond("beyond-rows", _keeper)
 
-    def _beyond(self, part: str, operator: Operator, rows: int) -> Comparison:
+    def _beyond(self, part: str, operator: Operator) -> Comparison:
         s = self.settings
+        rows = s.beyond_rows
         checkpoint = self.folder / part
         with self._service(part, "rocksdb") as service:
-            before = workers_bytes(service)
+            filling: list[Sample] = []
+
+            def sample(number: int, total: int) -> None:
+                state = service.status()["operators"]["payloads"]["bytes"]
+                filling.append((state, workers_bytes(service)))
+                self.say(f"{part}, filling: batch {number} of {total}")
+
             self.say(f"{part}: filling {s.beyond_keys:,} keys")
             run_batches(
                 operator(service, _with_payload(new_keys(self.spark, rows, s.beyond_keys))),
                 checkpoint,
                 warm_up=0,
                 measured=-(-s.beyond_keys // rows),
-                progress=self._progress(f"{part}, filling"),
+                progress=sample,
             )
-            state_bytes = service.status()["operators"]["payloads"]["bytes"]
             done = run_batches(  # the same query goes on, over all keys evenly
                 operator(service, _with_payload(uniform_keys(self.spark, rows, s.beyond_keys))),
                 checkpoint,
@@ -171,8 +199,7 @@ class BackendsBench:
                 measured=s.beyond_batches,
                 progress=self._progress(part),
             )
-            resident = workers_bytes(service) - before
-        return beyond(part, done, state_bytes, s.workers * s.state_memory_bytes, resident)
+        return beyond(part, done, s.workers * s.state_memory_bytes, filling)
 
     # -- helpers --
 

@@ -33,7 +33,7 @@ def register(kinds: Subparsers) -> None:
     add("--batches", type=int, default=5, help="warm batches measured (5)")
     add("--native-rows", type=int, default=50_000, help="... in part rows, compared (50000)")
     add("--beyond-batches", type=int, default=12, help="batches over the large state (12)")
-    add("--beyond-rows", type=int, default=100_000, help="... in part beyond-rows (100000)")
+    add("--beyond-rows", type=int, default=50_000, help="... with so many rows (50000)")
     add("--state-memory-mb", type=int, default=64, help="memory limit of each worker (64)")
     add("--workers", type=int, default=2, help="worker processes (2)")
     add("--json", action="store_true", help="print JSON, one line for each")
