@@ -290,7 +290,6 @@ MUTATIONS: list[Patch] = [
     due_timers_are_forgotten,
     fetched_keys_are_overwritten,
     deltas_are_lost,
-    deltas_survive_a_reload,
     shadows_start_anywhere,
     nothing_is_forwarded,
     owners_change_before_the_grant,
@@ -317,6 +316,7 @@ RARE: list[tuple[Patch, int]] = [
     (late_forwards_are_a_bug, 4350),
     (outputs_vanish_while_others_work, 3455),
     (released_parts_pass_for_the_whole, 16018),
+    (deltas_survive_a_reload, 21503),
     (unheard_targets_are_not_told, 1442),
     (what_was_dropped_is_forgotten, 3796),
 ]
