@@ -88,12 +88,13 @@ class CountingEngine:
     is_due_once = True
     is_by_key = True
     expiring: Mapping[str, str] = {}
+    group = CountingGroup
 
     def __init__(self, keyspace: KeySpace) -> None:
         self._keyspace = keyspace
 
     def create_group(self) -> CountingGroup:
-        return CountingGroup(self._keyspace)
+        return self.group(self._keyspace)
 
     def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
         changed: dict[int, tuple[int, int]] = {}
@@ -129,12 +130,13 @@ class Counting:
 
     description: Mapping[str, Any] = {"kind": "test-counting", "key": "long"}
     output_schema = OUTPUT
+    engine = CountingEngine
 
     def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
         return [f"stored {stored}"]
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return CountingEngine(keyspace)
+        return self.engine(keyspace)
 
 
 class FailingEngine(CountingEngine):
@@ -148,8 +150,7 @@ class FailingEngine(CountingEngine):
 class Failing(Counting):
     """Fails in epoch 1, after it has changed the state."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return FailingEngine(keyspace)
+    engine = FailingEngine
 
 
 class ExitingEngine(CountingEngine):
@@ -161,8 +162,7 @@ class ExitingEngine(CountingEngine):
 class Exiting(Counting):
     """Calls sys.exit() in the middle."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return ExitingEngine(keyspace)
+    engine = ExitingEngine
 
 
 class Uninstallable(Counting):
@@ -182,8 +182,7 @@ class SlowEngine(CountingEngine):
 class Slow(Counting):
     """Takes long in every epoch but the first, on one of the lanes."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return SlowEngine(keyspace)
+    engine = SlowEngine
 
 
 class HangingEngine(CountingEngine):
@@ -196,8 +195,7 @@ class HangingEngine(CountingEngine):
 class Hanging(Counting):
     """Never comes back from epoch 1."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return HangingEngine(keyspace)
+    engine = HangingEngine
 
 
 class BrokenGroup(CountingGroup):
@@ -214,15 +212,13 @@ class BrokenGroup(CountingGroup):
 
 
 class BrokenEngine(CountingEngine):
-    def create_group(self) -> CountingGroup:
-        return BrokenGroup(self._keyspace)
+    group = BrokenGroup
 
 
 class Broken(Counting):
     """Changes cannot always be replayed: bringing replicas up to date fails now and then."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return BrokenEngine(keyspace)
+    engine = BrokenEngine
 
 
 class FullGroup(CountingGroup):
@@ -239,12 +235,10 @@ class FullGroup(CountingGroup):
 
 
 class FullEngine(CountingEngine):
-    def create_group(self) -> CountingGroup:
-        return FullGroup(self._keyspace)
+    group = FullGroup
 
 
 class Full(Counting):
     """Memory is short in workers that get key groups."""
 
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
-        return FullEngine(keyspace)
+    engine = FullEngine

@@ -15,9 +15,6 @@ from anabranch.model.keyspace import KeySpace
 
 MANIFEST_FORMAT = 1
 
-BEFORE_FIRST = -1
-"""Epoch of a restored manifest: whatever batch comes first comes after it."""
-
 ROWS_WAIT = "checkpoint"
 """Note in `extra`: entries may not be the whole state, rows may wait."""
 

@@ -9,10 +9,11 @@ from typing import Any
 from anabranch.durability import names
 from anabranch.durability.copies import Copy, Folder, copy_files
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.manifest import BEFORE_FIRST, ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import ROWS_WAIT, FileRef, Manifest
 from anabranch.durability.savepoint import Savepoint
 from anabranch.durability.store import RESTORED_FORMAT, StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
+from anabranch.model.ids import BEFORE_FIRST
 from anabranch.model.keyspace import KeySpace
 
 

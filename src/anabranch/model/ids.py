@@ -15,3 +15,16 @@ Epoch = NewType("Epoch", int)
 
 Lane = NewType("Lane", int)
 """One Spark task of the operator's stage; key group g belongs to lane g % lanes."""
+
+BEFORE_FIRST = -1
+"""No epoch as a number: the state before the first batch, empty or of a savepoint."""
+
+
+def number_of(epoch: int | None) -> int:
+    """An epoch as a number that can be compared."""
+    return BEFORE_FIRST if epoch is None else epoch
+
+
+def epoch_of(number: int) -> Epoch | None:
+    """The reverse."""
+    return None if number == BEFORE_FIRST else Epoch(number)

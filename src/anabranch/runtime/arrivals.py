@@ -13,12 +13,11 @@ import numpy as np
 
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import KeyGroup
+from anabranch.model.ids import KeyGroup, number_of
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.protocol.worker import STORE, LoadGroups
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.deltas import number_of
 from anabranch.runtime.exports import pack_hashes, unpack_hashes
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers

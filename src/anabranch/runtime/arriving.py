@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import KeyGroup
+from anabranch.model.ids import BEFORE_FIRST, KeyGroup, epoch_of, number_of
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.protocol.worker import STORE, GroupsImported
 from anabranch.runtime.core import Place, WorkerCore
-from anabranch.runtime.deltas import NO_EPOCH, DeltaLogs, epoch_of, number_of
+from anabranch.runtime.deltas import DeltaLogs
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import Received, joined, without
 from anabranch.state.channel import BIN, CHANNEL
@@ -51,7 +51,7 @@ class Arriving:
     """Held while something is brought here for a transaction, or put in place."""
     state: GroupState | None = None
     """What is here; private until a transaction needs it."""
-    as_of: int = NO_EPOCH
+    as_of: int = BEFORE_FIRST
     """Epoch of what the source has: it does not change after the flip. Of the store, the last one
     that was used: what is missing has not changed since."""
     fetched: set[int] = field(default_factory=set)

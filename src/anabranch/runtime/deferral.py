@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import cast
 
 from anabranch.durability.manifest import DEFERRED
-from anabranch.model.ids import KeyGroup
+from anabranch.model.ids import KeyGroup, number_of
 from anabranch.protocol.worker import STORE, LoadGroups
 from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.deltas import number_of
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.transaction import RunningTransaction

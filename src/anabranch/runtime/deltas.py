@@ -10,28 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from anabranch.durability.manifest import BEFORE_FIRST
 from anabranch.durability.restore import split_by_group
-from anabranch.model.ids import Epoch
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.runtime.core import Place
 from anabranch.state.contract import Sections
 
 LOG_BYTES_MAX = 64 << 20
 """Of all logs of a worker together; the largest is given up first, its replica is copied anew."""
-
-NO_EPOCH = BEFORE_FIRST
-"""As of no epoch: the state before the first one."""
-
-
-def number_of(epoch: int | None) -> int:
-    """An epoch as a number that can be compared."""
-    return NO_EPOCH if epoch is None else epoch
-
-
-def epoch_of(number: int) -> Epoch | None:
-    """The reverse."""
-    return None if number == NO_EPOCH else Epoch(number)
 
 
 @dataclass(slots=True)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.model.ids import KeyGroup, WorkerId, number_of
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol.worker import GroupsReleased
 from anabranch.runtime.core import Place, WorkerCore
-from anabranch.runtime.deltas import Delta, DeltaLogs, joined_deltas, number_of
+from anabranch.runtime.deltas import Delta, DeltaLogs, joined_deltas
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.peers import Peers
 from anabranch.state.channel import has_waiting

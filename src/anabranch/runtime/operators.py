@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.manifest import BEFORE_FIRST, DEFERRED, Manifest
+from anabranch.durability.manifest import DEFERRED, Manifest
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.durability.stored import OpenFiles, StoredState
+from anabranch.model.ids import number_of
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.channel import ChannelEngine
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
@@ -123,7 +124,7 @@ class OperatorSlot:
         """Key groups (or some bins of each) from the store."""
         if not self.has_stored(as_of):
             return {group: Restored(self.engine.create_group()) for group in groups}
-        manifest = self._manifest(blobs, BEFORE_FIRST if as_of is None else as_of)
+        manifest = self._manifest(blobs, number_of(as_of))
         return load_groups(blobs, manifest, groups, self.engine.create_group, bins)
 
     def has_stored(self, as_of: int | None) -> bool:
@@ -132,7 +133,7 @@ class OperatorSlot:
 
     def stored_at(self, blobs: BlobStore, as_of: int | None) -> StoredState:
         """All state as of a committed epoch, or of a savepoint, to be read by key."""
-        epoch = BEFORE_FIRST if as_of is None else as_of
+        epoch = number_of(as_of)
         with self._stored_lock:
             if epoch not in self._stored:
                 if self._files is None:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.migration.steps import Arrival, Order
-from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.protocol import worker as protocol
 from anabranch.runtime.arriving import ArrivingGroups, Replica
 from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.deltas import epoch_of, number_of
 from anabranch.runtime.imports import Imports
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.pace import Pace

@@ -56,6 +56,18 @@ class Wish:
     latency_target: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request that has not ended."""
+
+    move: MoveHandle
+    wish: Wish
+    before: Plan
+    """To go back to: the last that nothing had changed."""
+    wanted: Plan
+    """To reach."""
+
+
 class Reconfigurer:
     """Between the protocol, the workers and the user."""
 
@@ -78,9 +90,7 @@ class Reconfigurer:
         self._asking = threading.RLock()
         """Held for the whole of a request; taken before the lock of the protocol."""
         self._is_stopped = False
-        self._moves: dict[int, tuple[MoveHandle, Wish, Plan, Plan]] = {}
-        """Moves that have not ended, with the plan to go back to (the last that nothing changed)
-        and the one to reach."""
+        self._moves: dict[int, OpenRequest] = {}
         self._latest = 0
         """The last request."""
         self._cancelled: set[int] = set()
@@ -112,7 +122,7 @@ class Reconfigurer:
         """
         with self._lock:
             latest = self._moves.get(self._latest)
-            return self.plan() if latest is None else latest[3]
+            return self.plan() if latest is None else latest.wanted
 
     def rescale(self, workers: Any, assignment: str) -> Plan:
         """Plan for a number of workers."""
@@ -182,9 +192,9 @@ class Reconfigurer:
                     raise ServiceUnavailable("The state service was stopped. Create a new one.")
                 # Whatever it replaces has left things half way: back means to before all of them.
                 replaced = self._moves.get(self._latest)
-                before = now if replaced is None else replaced[2]
+                before = now if replaced is None else replaced.before
                 wanted = self.wanted() if wish.strategy == STANDBY else plan
-                self._latest, self._moves[number] = number, (move, wish, before, wanted)
+                self._latest, self._moves[number] = number, OpenRequest(move, wish, before, wanted)
                 self._pacer = self._pacer_of(wish)
             self._dispatch(event)
             return move
@@ -203,15 +213,15 @@ class Reconfigurer:
                 if found is None or move.number != self._latest:
                     return move  # ended already, or about to: another request has taken its place
                 self._cancelled.add(move.number)
-            _, wish, before, _ = found
+            wish = found.wish
             strategy = wish.strategy if wish.strategy != STANDBY else "live"
             how = Wish(strategy, {}, wish.bytes_per_second, wish.latency_target)
-            return self.request(before, how)
+            return self.request(found.before, how)
 
     def _retarget(self, move: MoveHandle, workers: int) -> MoveHandle:
         with self._lock:
             found = self._moves.get(move.number)
-        wish = found[1] if found is not None else Wish(move.strategy, {})
+        wish = found.wish if found is not None else Wish(move.strategy, {})
         return self.request(self.rescale(workers, "minimal"), wish)
 
     # -- for the coordinator --
@@ -238,8 +248,8 @@ class Reconfigurer:
         with self._lock:
             self._is_stopped = True
             moves, self._moves = list(self._moves.values()), {}
-        for move, *_ in moves:
-            move.ended("The service was stopped.", {})
+        for each in moves:
+            each.move.ended("The service was stopped.", {})
 
     def _send(self, effect: protocol.SendOrder) -> None:
         kind = effect.order.kind
@@ -291,7 +301,7 @@ class Reconfigurer:
             reason = CANCELLED
         elif reason and reason != SUPERSEDED:
             reason = f"failed: {reason}"
-        found[0].ended(reason, counters, _progress(effect.phases))
+        found.move.ended(reason, counters, _progress(effect.phases))
 
     # -- observation --
 
@@ -302,7 +312,7 @@ class Reconfigurer:
             found = self._moves.get(current.request.number) if current is not None else None
         if found is None:
             return None
-        move = found[0]
+        move = found.move
         return {"strategy": move.strategy, "progress": round(move.progress, 3)}
 
     def _look(self, move: MoveHandle) -> tuple[Progress, Mapping[str, int]]:
@@ -350,7 +360,7 @@ class Reconfigurer:
         if found is None:
             return
         # A slow batch is no pause: it is slow perhaps because of the move.
-        seen = self._batches.observe(since=found[0].started)
+        seen = self._batches.observe(since=found.move.started)
         if seen.stuck:
             self._dispatch(protocol.BatchesStuck(seen.stuck))
         if not seen.is_idle:
