@@ -27,6 +27,7 @@ from anabranch.bench.openloop import (
     write_schedule,
 )
 from anabranch.bench.plots import check_matplotlib, plot_runs
+from anabranch.bench.rescale import LENGTH_MARGIN, RescaleBench, Settings
 from anabranch.bench.rescale_report import summary_line, table
 from anabranch.bench.rescale_runs import Case, Run, brief
 from anabranch.bench.verdicts import (
@@ -65,12 +66,15 @@ def back_to_back(
     return Timeline(LOAD, batches)
 
 
+LATER = Timeline(LOAD, [])
+
+
 def make_run(
     label: str,
     timeline: Timeline,
     move: Window | None = None,
     part: str = "strategies",
-    keys: int = 1000,
+    keys: int = 2_000_000,
     repeat: int = 0,
     peers: int | None = 0,
 ) -> Run:
@@ -250,15 +254,48 @@ class TestVerdicts:
         assert by_name(verdicts, "stop-restart").passed is False
         assert "FAIL" in str(by_name(verdicts, "stop-restart"))
 
-    def test_ratios_are_taken_repeat_by_repeat(self) -> None:
+    def test_one_bad_control_run_does_not_matter(self) -> None:
         runs = self.runs(0)[:2]
-        slow = back_to_back(1.0, 40)
-        runs += [make_run("live", slow, self.MOVE, repeat=1), make_run("control", slow, repeat=1)]
-        assert ratios(runs, "live", lambda f: f.peak) == pytest.approx([1.0, 1.0])
+        runs += [
+            make_run("control", back_to_back(0.5, 30), repeat=1),
+            make_run("control", back_to_back(2.0, 40), repeat=2),
+        ]
+        assert ratios(runs, "live", lambda f: f.peak) == pytest.approx([1.0])
+        assert ratios(runs, "live", lambda f: f.mean, is_before=True) == pytest.approx([1.0])
+
+    def test_a_control_run_that_ended_before_the_move_does_not_count(self) -> None:
+        runs = [
+            make_run("live", back_to_back(0.5, 40), Window(10, 35)),
+            make_run("control", back_to_back(0.5, 30)),
+        ]
+        assert ratios(runs, "live", lambda f: f.peak) == []
+        assert judge_live(runs)[0].passed is None
+        assert "not measured" in str(judge_live(runs)[0])
+
+    def test_a_control_run_at_another_rate_does_not_count(self) -> None:
+        runs = self.runs(0)
+        runs[3].rate = RATE / 2
+        assert ratios(runs[:2] + runs[3:], "spark", lambda f: f.peak) == []
+
+    def test_what_was_there_before_the_move_is_shown(self) -> None:
+        runs = self.runs(0)
+        runs[0].timeline = back_to_back(1.0, 30)
+        verdict = by_name(judge_live(runs), "mean latency to control")
+        assert verdict.passed is False
+        assert "before the move 2.0" in str(verdict)
+
+    def test_small_states_say_nothing_about_ways_that_stop(self) -> None:
+        runs = self.runs(0)
+        for run in runs:
+            run.keys = 1000
+        verdict = by_name(judge_live(runs), "stop-restart")
+        assert verdict.passed is None
+        assert "not judged: 0." in str(verdict)
 
     def test_failed_runs_are_not_measured(self) -> None:
         runs = self.runs(0)
         runs[0].error = "broken"
+        runs.append(make_run("control", back_to_back(0.5, 30), repeat=1))
         assert all(v.passed is None for v in judge_live(runs))
         assert "not measured" in str(judge_live(runs)[0])
         assert "FAILED: broken" in table(runs)
@@ -296,6 +333,10 @@ class TestVerdicts:
         slower = SteadyCost(tuple(1.05 * c for c in coarse), coarse)
         assert judge_steady(same, [])[0].passed is True
         assert judge_steady(slower, [])[0].passed is False
+        noisy = SteadyCost(
+            tuple(c * (1.02 + 0.1 * (n % 3 - 1)) for n, c in enumerate(coarse)), coarse
+        )
+        assert judge_steady(noisy, [])[0].passed is None, "neither met nor missed"
         low, high = same.interval()
         assert low <= median(same.ratios) <= high
         assert judge_steady(None, [])[0].passed is None
@@ -312,8 +353,10 @@ class TestVerdicts:
         assert by_name(judge_steady(None, runs), "background").passed is False
 
     def test_absolute(self) -> None:
-        fast = make_run("live", back_to_back(0.5, 30), self.MOVE, "absolute")
-        slow = make_run("live", back_to_back(1.5, 30), self.MOVE, "absolute")
+        fast = make_run("live", back_to_back(0.5, 30), self.MOVE, "absolute", 5_000_000)
+        slow = make_run("live", back_to_back(1.5, 30), self.MOVE, "absolute", 5_000_000)
+        few = make_run("live", back_to_back(0.5, 30), self.MOVE, "absolute", 200_000)
+        assert judge_absolute([few])[0].passed is None
         assert judge_absolute([fast])[0].passed is True
         assert judge_absolute([slow])[0].passed is False
         assert judge_absolute([])[0].passed is None
@@ -322,6 +365,54 @@ class TestVerdicts:
         assert Spread.of([2.0]).text(1, " s") == "2.0 s"
         assert Spread.of([1.0, 3.0, 2.0, math.nan]).text(1) == "2.0 [1.0 to 3.0]"
         assert Spread.of([]).n == 0
+
+
+class TestPlan:
+    def names(self, *strategies: str, parts: tuple[str, ...] = ("strategies",)) -> list[str]:
+        """What would be run, in this order; plans need no Spark."""
+        settings = Settings(strategies=strategies, live_repeat=2, series_gb=(0.5, 2.0))
+        bench = RescaleBench(None, Path(), settings, lambda _: None, _parts=parts)  # type: ignore[arg-type]
+        tasks = [task for part in parts for task in bench._plan(part)]
+        return [task.name.removeprefix("strategies: ") for task in tasks]
+
+    def test_live_and_control_take_turns(self) -> None:
+        assert self.names("live")[:-1] == [
+            "loading 2 GB",
+            "warming up",
+            "live, run 1",
+            "control, run 1",
+            "control, run 2",
+            "live, run 2",
+        ]
+
+    def test_others_have_control_runs_between_them(self) -> None:
+        others = ("meces", "drrs", "pause", "lazy")
+        assert self.names(*others)[1:-1] == [
+            "warming up",
+            "meces, run 1",
+            "control, run 1",
+            "drrs, run 1",
+            "pause, run 1",
+            "lazy, run 1",
+            "control, run 2",
+        ]
+        assert self.names("live", *others)[6:8] == ["meces, run 1", "control, run 3"]
+
+    def test_a_size_is_measured_once(self) -> None:
+        names = self.names("live", parts=("strategies", "series"))
+        assert [n for n in names if "loading" in n] == ["loading 2 GB", "0.5 GB: loading 0.5 GB"]
+
+    def test_control_runs_are_as_long_as_what_they_are_compared_with(self) -> None:
+        bench = RescaleBench(None, Path(), Settings(live_repeat=2), lambda _: None)  # type: ignore[arg-type]
+        live = make_run("live", back_to_back(0.5, 30), Window(10, 14))
+        bench.runs = [live]
+        assert live.timeline
+        end = live.timeline.end
+        after, first, extra = (make_run("control", LATER, repeat=n) for n in range(3))
+        assert bench._length_of_others(live) == 0
+        assert bench._length_of_others(after) == end
+        assert bench._length_of_others(first) == LENGTH_MARGIN * end, "its live run may be longer"
+        assert bench._length_of_others(extra) == end
 
 
 class TestCases:

@@ -160,6 +160,18 @@ class Timeline:
         return rows / seconds if seconds > 0 else math.nan
 
 
+def typical(found: Sequence[Latency]) -> Latency | None:
+    """Of several runs: the median of each figure; None of none."""
+    if not found:
+        return None
+
+    def middle(name: str) -> float:
+        return median([getattr(latency, name) for latency in found])
+
+    others = ("peak", "p99", "p50", "mean", "throughput")
+    return Latency(int(middle("rows")), *(middle(name) for name in others))
+
+
 def median(values: Sequence[float]) -> float:
     """Median of the values that are numbers."""
     numbers = sorted(v for v in values if not math.isnan(v))

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,6 +13,7 @@ from anabranch.bench.latency import Window
 from anabranch.bench.load import Folders, LoadedQuery, Prepared
 from anabranch.bench.openloop import OpenLoop, load_frame
 from anabranch.bench.rescale_runs import (
+    POLL_SECONDS,
     Run,
     Say,
     Timing,
@@ -26,6 +26,9 @@ from anabranch.bench.rescale_runs import (
 from anabranch.errors import AnabranchError
 
 RESTART_SECONDS_MAX = 1800.0
+CATCH_UP_SECONDS_MAX = 600.0
+CALM = 1.5
+"""Times the peak before the move."""
 
 
 def is_available(spark: SparkSession) -> bool:
@@ -67,7 +70,7 @@ class NativeRuns:
                 keys, payload_bytes = prepared.keys, prepared.payload_bytes
                 with self._query(folder, keys, payload_bytes, prepared.next_row) as query:
                     self._measure(run, query, folder)
-        except (AnabranchError, PySparkException) as error:
+        except Exception as error:  # the others are still to be run
             run.error = brief(error)
 
     def _measure(self, run: Run, query: LoadedQuery, folder: Path) -> None:
@@ -78,7 +81,8 @@ class NativeRuns:
             watch_until(query, load, begin, self.say, "steady load")
             run.steady = Window(self.timing.settle, time.time() - load.started)
             run.move = self._repartition(run, query, load, folder)
-            end = run.move.end + self.timing.steady
+            self._catch_up(run, query, load)
+            end = time.time() - load.started + self.timing.steady
             watch_until(query, load, end, self.say, "steady load afterwards")
             query.drain()
         finally:
@@ -114,6 +118,19 @@ class NativeRuns:
             },
         }
         return Window(start - load.started, end - load.started)
+
+    def _catch_up(self, run: Run, query: LoadedQuery, load: OpenLoop) -> None:
+        """Until rows are as quick as before: there is no steady state earlier."""
+        query.collect()
+        calm = query.timeline(load).before(run.steady).peak if run.steady else 0.0
+        start = time.time()
+        while time.time() - start < CATCH_UP_SECONDS_MAX:
+            slowest = query.timeline(load).points()[-1].slowest
+            if slowest <= CALM * calm:
+                break
+            self.say(f"catching up, rows are {slowest:.0f} s late")
+            query.watch(POLL_SECONDS)
+        run.report["counters"]["catch_up_seconds"] = time.time() - start
 
     def _query(self, folder: Path, keys: int, payload_bytes: int, next_row: int) -> LoadedQuery:
         def make(schedule: Path) -> DataFrame:

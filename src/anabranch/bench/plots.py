@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.bench.latency import Timeline
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
-from anabranch.bench.verdicts import control_of
+from anabranch.bench.verdicts import controls_of
 from anabranch.errors import needs_extra
 
 COLUMNS = 3
@@ -46,7 +46,7 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
     )
     panels = [axes for line in grid for axes in line]
     for axes, run in zip(panels, shown, strict=False):
-        _panel(axes, run, control_of(run, runs))
+        _panel(axes, run, next(iter(controls_of(run, runs)), None))
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     for line in grid:

@@ -6,12 +6,11 @@ import dataclasses
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from anabranch.bench.flight_copy import copy_rates
@@ -52,6 +51,8 @@ MOVES = 4
 """There and back again, twice."""
 LENGTH_MARGIN = 1.5
 """Of a control run before its partner, over the longest partner so far."""
+CONTROL_EVERY = 3
+"""Runs of other strategies have a control run after the first of so many."""
 DISK_FACTOR = 8
 """Changelogs, snapshots and copies of both sides, as a multiple of the state."""
 
@@ -139,7 +140,7 @@ class RescaleBench:
             self._tell("")
             try:
                 task.work()
-            except (AnabranchError, PySparkException) as error:
+            except Exception as error:  # what else was asked for is still to be measured
                 self.notes.append(f"FAILED: {task.name}: {brief(error)}")
             expected += task.seconds
 
@@ -188,11 +189,7 @@ class RescaleBench:
         yield self._prepare("strategies", keys, s.payload_bytes)
         if "live" in s.strategies:
             yield from self._plan_live("strategies", "strategies")
-        for repeat in range(s.repeat):
-            if "live" not in s.strategies:
-                yield self._task("strategies", "strategies", Case.parse(CONTROL), repeat)
-            for case in others:
-                yield self._task("strategies", "strategies", case, repeat)
+        yield from self._plan_others(others)
         if "move" not in self._parts:
             yield self._forget("strategies")
         if NATIVE in s.strategies:
@@ -200,6 +197,25 @@ class RescaleBench:
             for repeat in range(s.repeat):
                 yield self._task_native(repeat)
             yield self._forget("native")
+
+    def _plan_others(self, cases: Sequence[Case]) -> Iterator[Task]:
+        """With a control run now and then: a machine is not as fast from hour to hour."""
+        name, done = "strategies", 0
+        if cases and not self._has_warm_up:
+            self._has_warm_up = True
+            yield self._warm_up(name)
+        for repeat in range(self.settings.repeat):
+            for case in cases:
+                yield self._task(name, name, case, repeat)
+                if done % CONTROL_EVERY == 0:
+                    extra = self._live_runs + done // CONTROL_EVERY
+                    yield self._task(name, name, Case.parse(CONTROL), extra)
+                done += 1
+
+    @property
+    def _live_runs(self) -> int:
+        s = self.settings
+        return max(s.repeat, s.live_repeat) if "live" in s.strategies else 0
 
     def _plan_series(self, size: float) -> Iterator[Task]:
         s = self.settings
@@ -215,7 +231,7 @@ class RescaleBench:
         if not self._has_warm_up:
             self._has_warm_up = True
             yield self._warm_up(name)
-        for repeat in range(max(self.settings.repeat, self.settings.live_repeat)):
+        for repeat in range(max(self.settings.repeat, self.settings.live_repeat, 1)):
             pair = ("live", CONTROL) if repeat % 2 == 0 else (CONTROL, "live")
             for label in pair:
                 yield self._task(part, name, Case.parse(label), repeat)
@@ -251,7 +267,7 @@ class RescaleBench:
         def work() -> None:
             prepared = self._found(name)
             run = self._new_run(part, name, prepared, case, repeat)
-            self._ours.run(run, prepared, self._length_of_live(run))
+            self._ours.run(run, prepared, self._length_of_others(run))
             self._done(run)
 
         timing = self.settings.timing
@@ -292,9 +308,12 @@ class RescaleBench:
         s = self.settings
         rate = s.absolute_rate if part == "absolute" else s.rate
         if rate is None:
-            # One rate for all sizes and strategies; Spark's side gets less if that is its half.
-            known = self.capacity.get("strategies", self.capacity[name])
-            rate = max(1000, round(min(known, self.capacity[name]) / 2, -3))
+            # One rate for all sizes and strategies, from what was loaded first; half of its own
+            # for Spark's side.
+            first = (
+                self.capacity["native"] if name == "native" else next(iter(self.capacity.values()))
+            )
+            rate = max(1000, round(first / 2, -3))
         return Run(part, case, repeat, rate, prepared.keys, prepared.payload_bytes)
 
     def _found(self, name: str) -> Prepared:
@@ -302,13 +321,16 @@ class RescaleBench:
             raise AnabranchError("its state could not be loaded.")
         return self._prepared[name]
 
-    def _length_of_live(self, run: Run) -> float:
+    def _length_of_others(self, run: Run) -> float:
         """A control run lasts as long as what it is compared with, also if that comes after it."""
         if run.label != CONTROL:
             return 0.0
-        same = [r for r in self.runs if (r.part, r.keys, r.label) == (run.part, run.keys, "live")]
-        lengths = {r.repeat: r.timeline.end for r in same if r.timeline}
-        return lengths.get(run.repeat, LENGTH_MARGIN * max(lengths.values(), default=0.0))
+        same = [r for r in self.runs if (r.part, r.keys, r.rate) == (run.part, run.keys, run.rate)]
+        longest = max((r.timeline.end for r in same if r.timeline and r.move), default=0.0)
+        is_first = run.repeat < self._live_runs and not any(
+            r.label == "live" and r.repeat == run.repeat for r in same
+        )
+        return LENGTH_MARGIN * longest if is_first else longest
 
     def _done(self, run: Run) -> None:
         if run.part == WARM_UP:

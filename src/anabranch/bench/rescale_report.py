@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.bench.latency import Latency, Window, median
 from anabranch.bench.machine import machine
 from anabranch.bench.rescale_runs import CONTROL, Run
-from anabranch.bench.verdicts import control_of, ratios
+from anabranch.bench.verdicts import Pick, control_during, ratios
 
 if TYPE_CHECKING:
     from anabranch.bench.rescale import RescaleBench
@@ -72,9 +72,11 @@ def _strategy_lines(label: str, runs: Sequence[Run]) -> list[str]:
         if known:
             first = label if name == "before" else ""
             tail = _move_columns(label, good, runs) if name == "during" else ""
+            if name == "before" and label != CONTROL:
+                tail = _against(runs, label, is_before=True)
             lines.append(f"{first:<18} {name:<7} {_numbers(known)}  {tail}".rstrip())
-    if len(good) > 1:
-        peaks = [f.peak for r, w in pairs if (f := r.during(w))]
+    peaks = [f.peak for r, w in pairs if (f := r.during(w)) and f.rows]
+    if len(peaks) > 1:
         lines.append(f"{'':<18} {'':<7} peaks during: {min(peaks):.2f} to {max(peaks):.2f} s")
     return lines
 
@@ -93,13 +95,21 @@ def _numbers(known: Sequence[Latency]) -> str:
 def _move_columns(label: str, good: Sequence[Run], runs: Sequence[Run]) -> str:
     if label == CONTROL:
         return "(live's window)"
-    peak = median(ratios(runs, label, lambda f: f.peak))
-    mean = median(ratios(runs, label, lambda f: f.mean))
-    against = "-" if math.isnan(peak) else f"{peak:.2f} / {mean:.2f}"
+    against = _against(runs, label)
     seconds = median([r.move.seconds for r in good if r.move])
     moved = median([float(r.report.get("bytes", math.nan)) for r in good]) / 1e6
     groups = median([float(r.report.get("groups", math.nan)) for r in good])
     return f"{against:<15} {seconds:>7.1f} {_or_dash(moved, 7)} {_or_dash(groups, 6)}"
+
+
+def _against(runs: Sequence[Run], label: str, is_before: bool = False) -> str:
+    """Peak and mean to the control runs' in the same window; unknown where none is as long."""
+
+    def middle(pick: Pick) -> float:
+        return median(ratios(runs, label, pick, is_before))
+
+    peak, mean = middle(lambda f: f.peak), middle(lambda f: f.mean)
+    return "-" if math.isnan(peak) else f"{peak:.2f} / {mean:.2f}"
 
 
 def _or_dash(value: float, width: int) -> str:
@@ -107,9 +117,9 @@ def _or_dash(value: float, width: int) -> str:
 
 
 def _partner(run: Run, runs: Sequence[Run]) -> Run | None:
-    """For a control run: the live run (or any) whose windows it is shown in."""
-    same = [r for r in runs if r.repeat == run.repeat and r.move is not None]
-    same.sort(key=lambda r: r.label != "live")
+    """For a control run: the run whose windows it is shown in, its own live run if it has one."""
+    same = [r for r in runs if r.move is not None and r.rate == run.rate]
+    same.sort(key=lambda r: (r.label != "live", r.repeat != run.repeat))
     return same[0] if same else None
 
 
@@ -145,12 +155,12 @@ def to_json(bench: RescaleBench, partial: bool) -> dict[str, Any]:
 
 
 def _run_json(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    window, control = _move_window(run, runs), control_of(run, runs)
+    window = _move_window(run, runs)
     shown = {
         "before": run.before(_steady_window(run, runs)),
         "during": run.during(window),
         "after": run.after(window),
-        "control_during": control.during(window) if control and window else None,
+        "control_during": control_during(run, runs),
     }
     return {
         "part": run.part,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch import agg
@@ -49,6 +48,8 @@ WARM_UP_BATCHES = 6
 SETTLE_SECONDS = 20.0
 MOVE_SECONDS_MAX = 1800.0
 LOAD_SECONDS_MAX = 1800.0
+POLL_SECONDS = 0.5
+"""Looks cost the JVM something: as many with a move as without."""
 
 Say = Callable[[str], None]
 
@@ -205,7 +206,7 @@ class ServiceRuns:
         try:
             with self._started("run", prepared) as (service, query):
                 self._measure(run, service, query, seconds_min)
-        except (AnabranchError, PySparkException) as error:
+        except Exception as error:  # the others are still to be run
             run.error = brief(error)
 
     def restart(self, prepared: Prepared) -> float:
@@ -276,7 +277,7 @@ class ServiceRuns:
         case, start = run.case, time.time()
         assert case.strategy is not None
         move = service.rescale(self.target, strategy=case.strategy, wait=False, **case.options)
-        while not move.wait(0.05):
+        while not move.wait(POLL_SECONDS):
             seconds = time.time() - start
             self.say(f"{self.workers} -> {self.target}, {move.progress:.0%}, {seconds:.0f} s")
             query.watch(0.0)
@@ -377,5 +378,5 @@ def watch_until(
     """Let the load run until that many seconds after its beginning."""
     while (left := load.started + end - time.time()) > 0:
         say(f"{what}, {left:.0f} s left")
-        query.watch(min(left, 0.5))
+        query.watch(min(left, POLL_SECONDS))
         look()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from pathlib import Path
+
+from anabranch.errors import InvalidArgument
 
 UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0}
 """Of times, in seconds."""
@@ -24,6 +27,14 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return number
+
+
+def check_folders(args: argparse.Namespace, *options: str) -> None:
+    """Files that are written at the end need a place: tell before the work, not after it."""
+    for option in options:
+        path = getattr(args, option)
+        if path and not (parent := Path(path).absolute().parent).is_dir():
+            raise InvalidArgument(f"--{option}: there is no folder {parent}. Create it first.")
 
 
 def seconds(text: str) -> float:

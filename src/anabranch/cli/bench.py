@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
-from anabranch.cli.arguments import positive
+from anabranch.cli.arguments import check_folders, count, positive
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, print_result, show_progress
@@ -91,9 +91,9 @@ def _register_rescale(kinds: Subparsers) -> None:
     rescale.add_argument(
         "--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)"
     )
-    rescale.add_argument("--repeat", type=int, help="runs of each strategy (1)")
+    rescale.add_argument("--repeat", type=count, help="runs of each strategy (1)")
     rescale.add_argument(
-        "--live-repeat", type=int, help="runs of live and of its control, at least (3)"
+        "--live-repeat", type=count, help="runs of live and of its control, at least (3)"
     )
     rescale.add_argument("--quick", action="store_true", help="small state, few strategies")
     rescale.add_argument("--json", metavar="FILE", help="write all figures there")
@@ -110,6 +110,7 @@ def run_rescale(args: argparse.Namespace) -> int:
     from anabranch.bench.session import spark_session
     from anabranch.errors import AnabranchError
 
+    check_folders(args, "json", "plot")
     if args.plot:
         check_matplotlib()
     settings = _rescale_settings(args)
@@ -133,7 +134,8 @@ def run_rescale(args: argparse.Namespace) -> int:
         if args.plot:
             _plot_rescale(args.plot, bench)
     if failure is not None:
-        print("Interrupted: these are the results so far.", file=sys.stderr)
+        why = "Interrupted" if isinstance(failure, KeyboardInterrupt) else "Ended by an error"
+        print(f"{why}: these are the results so far.", file=sys.stderr)
         raise failure
     missed = any(verdict.passed is False for verdict in bench.verdicts())
     return 1 if missed or bench.has_failed else 0
@@ -142,6 +144,7 @@ def run_rescale(args: argparse.Namespace) -> int:
 def _rescale_settings(args: argparse.Namespace) -> Settings:
     from anabranch.bench.rescale import Settings
     from anabranch.bench.rescale_runs import Case, Timing
+    from anabranch.errors import InvalidArgument
     from anabranch.migration.strategies import check
 
     settings = Settings.quick() if args.quick else Settings()
@@ -159,6 +162,9 @@ def _rescale_settings(args: argparse.Namespace) -> Settings:
         if case.strategy is not None:
             general = ("bytes_per_second", "latency_target", "assignment")
             check(case.strategy, {k: v for k, v in case.options.items() if k not in general})
+            for name in ("bytes_per_second", "latency_target"):
+                if isinstance(case.options.get(name), str):
+                    raise InvalidArgument(f"'{text}': {name} is a number.")
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
