@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.durability.changelog import encode_changelog
 from anabranch.errors import CorruptState
 from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, UPSERT, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
@@ -244,6 +245,17 @@ def test_what_has_not_changed_is_not_logged_and_comes_back() -> None:
         if parts:
             table.replay({"state": pa.concat_tables(parts, promote_options="default")})
     assert at_once.dump() == worker.dump()
+
+
+def test_what_is_not_logged_takes_no_room() -> None:
+    layout = Layout(pa.schema([("k", pa.int64())]), pa.schema([("v", pa.string())]))
+    (part,) = layout.state_parts
+    hashes, keys, state = np.arange(40), [pa.array(range(40))], [pa.array(["a" * 1000] * 40)]
+    for unchanged in (np.ones(40, bool), np.arange(40) != 7):
+        log = layout.log_upserts(hashes, keys, state, {part.value: unchanged})
+        size = sum(memoryview(buffer).nbytes for buffer in encode_changelog({"state": log}))
+        assert log.column(part.name).null_count == unchanged.sum()
+        assert size < 10_000, "nulls may have bytes behind them"
 
 
 def test_a_changelog_that_keeps_what_is_not_there_is_refused() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, UPSERT, Int64s
 from anabranch.state.columnar.values import Bools, Values, flat, storage_dtype, to_arrow, to_numpy
@@ -95,7 +94,8 @@ class Layout:
             mask = unchanged.get(part.value)
             if mask is not None and mask.any():
                 bits |= mask.astype(np.uint64) << np.uint64(i)
-                columns[i] = pc.if_else(mask, pa.scalar(None, part.kind), columns[i])
+                # Not if_else: it keeps the bytes behind the nulls that it makes.
+                columns[i] = columns[i].take(pa.array(np.arange(len(mask)), mask=mask))
         table = self._log_table(hashes, UPSERT, keys, columns)
         return table.append_column(KEPT, pa.array(bits)) if bits.any() else table
 
