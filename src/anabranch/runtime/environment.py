@@ -18,6 +18,11 @@ _DEFAULTS = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_ARENA_MAX": "2",
+    # No huge pages: on virtual machines the host may have to find memory for each at its first
+    # touch, which takes 7 ms for 2 MB where small pages take 2, and all of it at once. State that
+    # arrives is touched for the first time, while batches run.
+    "MIMALLOC_ALLOW_THP": "0",
+    "NUMPY_MADVISE_HUGEPAGE": "0",
 }
 
 
