@@ -42,7 +42,7 @@ from anabranch.protocol.worker import (
 
 OP = "counts"
 W2, W3 = WorkerId("w2"), WorkerId("w3")
-G0, G1, G2 = KeyGroup(0), KeyGroup(1), KeyGroup(2)
+G0, G1, G2, G3 = KeyGroup(0), KeyGroup(1), KeyGroup(2), KeyGroup(3)
 ERROR = ProcessorError("failed")
 
 
@@ -215,6 +215,29 @@ def test_what_is_ready_is_applied_first() -> None:
     assert worker(TransactionApplied(tx)) == [LoadGroups(tx, (G2,), Epoch(0), ((G2, W2),))]
     assert worker(GroupsLoaded(tx)) == [ApplyTransaction(tx, (G2,))]
     assert worker(TransactionApplied(tx)) == [PersistChanges(tx)]
+
+
+def test_what_has_come_while_others_were_applied_is_not_loaded() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    worker(GroupsGranted((G2, G3), 5, W2, Arrival.GROUP, ready_first=True))
+    tx, effects = worker.start(1, G0, G2, G3)
+    assert effects[-1] == ApplyTransaction(tx, (G0,))
+    worker(GroupsImported(OP, ((G3, Epoch(0)),)))
+    assert worker(TransactionApplied(tx)) == [ApplyTransaction(tx, (G3,))]
+    assert worker(TransactionApplied(tx)) == [LoadGroups(tx, (G2,), Epoch(0), ((G2, W2),))]
+    assert worker(GroupsLoaded(tx)) == [ApplyTransaction(tx, (G2,))]
+    assert worker(TransactionApplied(tx)) == [PersistChanges(tx)]
+
+
+def test_what_has_come_as_of_another_epoch_is_loaded() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    worker.run(1, G0)
+    worker(GroupsGranted((G2,), 5, W2, Arrival.GROUP, ready_first=True))
+    tx, _ = worker.start(2, G0, G2)
+    worker(GroupsImported(OP, ((G2, Epoch(0)),)))
+    assert worker(TransactionApplied(tx)) == [LoadGroups(tx, (G2,), Epoch(1))]
 
 
 # --- release -----------------------------------------------------------------------------------

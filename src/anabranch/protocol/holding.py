@@ -24,18 +24,18 @@ def arrived(machine: WorkerMachine, event: ReplicasChanged | GroupsImported) -> 
     if held is None:
         return
     for group, as_of in event.groups:
-        here = held.get(group)
+        here, is_busy = held.get(group), machine.is_busy(event.operator, group)
         if isinstance(event, ReplicasChanged):
             is_awaited = group in owners.sources[event.operator]
             is_wanted = not owners.is_owner(group) or is_awaited
             # Owned and absent: loaded ahead of the first transaction.
-            if (is_wanted or here is None) and not machine.is_busy(event.operator, group):
+            if (is_wanted or here is None) and not is_busy:
                 held[group] = HeldGroup(as_of)
         elif group in owners.sources[event.operator]:
             owners.settled(event.operator, group)
             if here is not None and here.is_partial:
                 here.is_partial = False
-            elif not machine.is_busy(event.operator, group):
+            elif not is_busy or machine.is_awaited(event.operator, group):
                 held[group] = HeldGroup(as_of)
 
 

@@ -52,7 +52,12 @@ TRANSITIONS: dict[tuple[TxPhase, type[Event]], tuple[TxPhase | None, ...]] = {
     (TxPhase.LOADING, TransactionFailed): (TxPhase.FORWARDING, None),
     (TxPhase.LOADING, RowsForwarded): (TxPhase.LOADING,),
     (TxPhase.LOADING, ForwardFailed): (TxPhase.LOADING,),
-    (TxPhase.APPLYING, TransactionApplied): (TxPhase.PERSISTING, TxPhase.LOADING, None),
+    (TxPhase.APPLYING, TransactionApplied): (
+        TxPhase.APPLYING,
+        TxPhase.LOADING,
+        TxPhase.PERSISTING,
+        None,
+    ),
     (TxPhase.APPLYING, TransactionFailed): (TxPhase.FORWARDING, None),
     (TxPhase.APPLYING, RowsForwarded): (TxPhase.APPLYING,),
     (TxPhase.APPLYING, ForwardFailed): (TxPhase.APPLYING,),

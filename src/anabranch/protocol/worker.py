@@ -162,6 +162,13 @@ class WorkerMachine:
             for tx in self.transactions.values()
         )
 
+    def is_awaited(self, operator: str, group: KeyGroup) -> bool:
+        """Whether a transaction applies others first and has not looked at the key group yet."""
+        return any(
+            tx.phase is TxPhase.APPLYING and tx.opened.operator == operator and group in tx.loading
+            for tx in self.transactions.values()
+        )
+
     def is_settled(self, operator: str, group: KeyGroup, epoch: Epoch) -> bool:
         """Whether a key group's state in memory is exactly that of an epoch, nothing under way."""
         held = self.held.get(operator, {}).get(group)
@@ -287,14 +294,18 @@ class WorkerMachine:
                 # Not even a part or an older replica that could be completed.
                 del held[group]
                 sources.pop(group, None)
-        tx.loading = tuple(
-            g for g in tx.fresh if g not in held or held[g].as_of != opened.base or g in sources
-        )
+        tx.loading = self._not_here(tx, tx.fresh)
         ready = tuple(g for g in tx.fresh if g not in tx.loading)
         if tx.loading and not (ready and not self.owners.ready_first.isdisjoint(tx.loading)):
             return self._load(tx)
         tx.phase = TxPhase.APPLYING
         return [ApplyTransaction(opened.tx, ready)]
+
+    def _not_here(self, tx: Tx, groups: tuple[KeyGroup, ...]) -> tuple[KeyGroup, ...]:
+        """Those that must be brought here first, or completed."""
+        base, held = tx.opened.base, self.held[tx.opened.operator]
+        sources = self.owners.sources[tx.opened.operator]
+        return tuple(g for g in groups if g not in held or held[g].as_of != base or g in sources)
 
     def _load(self, tx: Tx) -> list[Effect]:
         tx.phase = TxPhase.LOADING
@@ -325,9 +336,16 @@ class WorkerMachine:
                 held[group] = HeldGroup(tx.opened.epoch)
             return self._end(tx)
         if tx.loading:
-            return self._load(tx)
+            return self._go_on(tx)
         tx.phase = TxPhase.PERSISTING
         return [PersistChanges(tx.opened.tx)]
+
+    def _go_on(self, tx: Tx) -> list[Effect]:
+        """With what has come while the others were applied; if nothing has, bring the rest."""
+        awaited, tx.loading = tx.loading, self._not_here(tx, tx.loading)
+        if len(tx.loading) == len(awaited):
+            return self._load(tx)
+        return [ApplyTransaction(tx.opened.tx, tuple(g for g in awaited if g not in tx.loading))]
 
     def _durable(self, tx: Tx) -> list[Effect]:
         held = self.held[tx.opened.operator]
