@@ -16,8 +16,12 @@ from anabranch.migration.steps import (
 )
 
 
-def meces(moves: tuple[Move, ...], *, batch: int = 10) -> Steps:
-    """The four control messages of each round; the next one waits for all acknowledgements."""
+def meces(moves: tuple[Move, ...], *, batch: int = 4) -> Steps:
+    """The four control messages of each round; the next one waits for all acknowledgements.
+
+    The published system moves 10 of 128 key groups in a round, and a record waits for its own bin.
+    A micro-batch has records for every bin of a round and waits for all, so rounds are smaller.
+    """
     for step in in_rounds(moves, batch):
         yield Connect(step)  # PREPARE
         yield NextEpoch()
