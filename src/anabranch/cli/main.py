@@ -7,8 +7,11 @@ its parser and sets `run=function`; the function takes the parsed arguments, ret
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -43,6 +46,11 @@ examples:
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
+EXIT_TERMINATED = 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends like Ctrl-C, so that results so far are told and nothing is left behind."""
 
 
 class _Version(argparse.Action):
@@ -86,9 +94,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return EXIT_ERROR
         args = parser.parse_args(words)
-        return _run(args.run, args)
+        with _terminable():
+            return _run(args.run, args)
+    except Terminated:
+        return EXIT_TERMINATED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated, once: a second one does not wait for anything."""
+
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(run: Run, args: argparse.Namespace) -> int:

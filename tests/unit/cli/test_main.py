@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -95,6 +97,24 @@ def test_interrupt_is_quiet(command: ModuleType, capsys: pytest.CaptureFixture[s
     command.run = fails_with(KeyboardInterrupt())  # type: ignore[attr-defined]
     assert cli.main(["fake"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType) -> None:
+    left = []
+
+    def run(args: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            left.append("cleaned up")
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    command.run = run  # type: ignore[attr-defined]
+    assert cli.main(["fake"]) == 143
+    assert left == ["cleaned up"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_bug_keeps_its_traceback(command: ModuleType) -> None:
