@@ -35,8 +35,8 @@ format: $(STAMP) ## Mend what ruff can mend
 unit: $(STAMP) ## Quick tests only: no JVM
 	$(BIN)/python -m pytest -m "not spark and not slow and not soak"
 
-soak: java ## Long tests: minutes of load, faults and rescaling
-	$(BIN)/python -m pytest -m soak --timeout 3600
+soak: java ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak --timeout 3600
 
 demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
 	$(BIN)/anabranch demo
