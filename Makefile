@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java test check format unit soak demo bench clean
+.PHONY: help env java broker test check format unit soak demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ $(STAMP): pyproject.toml scripts/ensure-env
 java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 	@scripts/ensure-java $(BIN)/python
 
-test: check java ## Everything: checks and all tests except soak (JOBS=2 at a time)
+broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
+	@scripts/ensure-broker
+
+test: check java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: $(STAMP) ## Lint, format, types, import layers
@@ -35,7 +38,7 @@ format: $(STAMP) ## Mend what ruff can mend
 unit: $(STAMP) ## Quick tests only: no JVM
 	$(BIN)/python -m pytest -m "not spark and not slow and not soak"
 
-soak: java ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
+soak: java broker ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak --timeout 3600
 
 demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
