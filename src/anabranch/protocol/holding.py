@@ -35,7 +35,7 @@ def arrived(machine: WorkerMachine, event: ReplicasChanged | GroupsImported) -> 
             owners.settled(event.operator, group)
             if here is not None and here.is_partial:
                 here.is_partial = False
-            elif not is_busy or machine.is_awaited(event.operator, group):
+            elif not is_busy or machine.is_put_off(event.operator, group):
                 held[group] = HeldGroup(as_of)
 
 

@@ -162,7 +162,7 @@ class WorkerMachine:
             for tx in self.transactions.values()
         )
 
-    def is_awaited(self, operator: str, group: KeyGroup) -> bool:
+    def is_put_off(self, operator: str, group: KeyGroup) -> bool:
         """Whether a transaction applies others first and has not looked at the key group yet."""
         return any(
             tx.phase is TxPhase.APPLYING and tx.opened.operator == operator and group in tx.loading
