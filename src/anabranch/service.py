@@ -67,7 +67,8 @@ class StateService(Reconfigurable):
     lanes : int, optional
         Tasks of the operator's stage; by default Spark's default parallelism. May change later.
     memory_bytes : int
-        Limit for rows in flight in each worker; beyond it they go to disk.
+        Limit for rows and outputs of an operator's batch in each worker, shared evenly by its
+        lanes; beyond it they go to disk.
     state : str, optional
         How much of the state is in memory. "hybrid": after a start, batches read the keys they need
         from the location, the rest comes in the background. "local": all of a key group is read

@@ -141,6 +141,22 @@ def test_nobody_there() -> None:
         Peer("127.0.0.1:9", "secret", "The peer").call("hello", {})
 
 
+class Ready(flight.FlightServerBase):  # type: ignore[misc]
+    def do_action(self, context: object, action: flight.Action) -> Iterator[bytes]:
+        yield b"{}"
+
+
+def test_a_new_process_on_the_port_of_a_dead_one_is_reached_at_once() -> None:
+    """A connection that has failed would wait for a second before it tries again."""
+    with Ready("grpc://127.0.0.1:0") as dead:
+        peer = Peer(f"127.0.0.1:{dead.port}", "secret", "The peer")
+        assert peer.call("hello", {}) == {}
+    with pytest.raises(ServiceUnavailable):
+        peer.call("hello", {})
+    with Ready(f"grpc://{peer.address}"):
+        assert peer.call("hello", {}) == {}
+
+
 FORGETTING = """
 import threading, time
 from anabranch.transport import client

@@ -73,8 +73,8 @@ APART: dict[str, Any] = {"pause_seconds": 0.3}
 """State arrives between two batches: none of them fetches it."""
 STREAMS = {"forwarding": OVERLAP, "fetched": OVERLAP, "imported": APART}
 """What it takes to get there; still a matter of luck, so these are tried again."""
-SLOW_BYTES = 40_000
-"""A second, so that lanes come while state is on its way."""
+SLOW_BYTES = {"out": 40_000, "in": 20_000}
+"""A second for each target, so that lanes come while state is on its way."""
 
 
 @contextlib.contextmanager
@@ -127,7 +127,8 @@ class Killer:
         self._monkeypatch.setenv("ANABRANCH_CRASH_AT", f"{process}:{point}:1")
         self._caplog.clear()
         timing = STREAMS.get(point, {})
-        slow: dict[str, Any] = {"bytes_per_second": SLOW_BYTES} if timing is OVERLAP else {}
+        rate = {"bytes_per_second": SLOW_BYTES[direction]}
+        slow: dict[str, Any] = rate if timing is OVERLAP else {}
         folder = self._folder / str(self._runs)
         with running(folder, direction, **timing) as (cluster, stream):
             stream.batches(3)

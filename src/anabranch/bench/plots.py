@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.latency import Timeline
+from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
 from anabranch.bench.verdicts import controls_of
 from anabranch.errors import needs_extra
@@ -26,14 +26,14 @@ def check_matplotlib() -> None:
 
 
 def plot_runs(runs: Sequence[Run], path: Path) -> bool:
-    """Draw the first repeat of each strategy; False if there is nothing to draw."""
+    """Draw the median run of each strategy, by its peak; False if there is nothing to draw."""
     check_matplotlib()
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = [r for r in runs if r.repeat == 0 and r.move and r.timeline and r.part != "series"]
+    shown = _median_runs([r for r in runs if r.move and r.timeline and r.part != "series"])
     if not shown:
         return False
     rows = -(-len(shown) // COLUMNS)
@@ -46,7 +46,8 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
     )
     panels = [axes for line in grid for axes in line]
     for axes, run in zip(panels, shown, strict=False):
-        _panel(axes, run, next(iter(controls_of(run, runs)), None))
+        controls = controls_of(run, runs)
+        _panel(axes, run, _median(controls, run.move) if controls else None)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     for line in grid:
@@ -56,6 +57,23 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
     return True
+
+
+def _median_runs(runs: Sequence[Run]) -> list[Run]:
+    repeats: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        repeats.setdefault((run.part, run.label), []).append(run)
+    return [_median(some) for some in repeats.values()]
+
+
+def _median(runs: Sequence[Run], window: Window | None = None) -> Run:
+    """The one in the middle by its peak during its own move, or in the window."""
+
+    def peak(run: Run) -> float:
+        latency = run.during(window)
+        return latency.peak if latency else 0.0
+
+    return sorted(runs, key=peak)[(len(runs) - 1) // 2]
 
 
 def plot_timeline(

@@ -36,7 +36,7 @@ class Pacer:
         self.least = least
         self.latency_target = latency_target
         self._targets = {name: SLACK * median(times) for name, times in before.items() if times}
-        self.rate = min(START_BYTES_PER_SECOND, self.limit)
+        self.rate = min(max(START_BYTES_PER_SECOND, least), self.limit)
         self.slowdowns = 0
         self._rates: dict[str, int] = {}
         self._lately: dict[str, deque[float]] = {}

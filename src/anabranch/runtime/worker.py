@@ -7,7 +7,6 @@ import logging
 import sys
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -35,6 +34,7 @@ from anabranch.runtime.eviction import Eviction
 from anabranch.runtime.exports import Exports
 from anabranch.runtime.forwarding import Forwarding
 from anabranch.runtime.imports import Imports
+from anabranch.runtime.inventory import Inventory
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.orders import Orders
 from anabranch.runtime.pace import Pace
@@ -70,6 +70,7 @@ class Worker:
         self._arrivals = Arrivals(core, self._arriving, peers, self._stored)
         self._forwarding = Forwarding(core, peers)
         self._snapshots = Snapshots(core, self._arriving)
+        self._inventory = Inventory(core, self._stored)
         self._eviction = Eviction(core, self._arriving, self._stored)
         self._answers = Answers(core)
         self._checkpoints = Checkpoints(core)
@@ -103,9 +104,9 @@ class Worker:
                 snapshots = self._snapshots.after_commit(operator, epoch, is_moving)
                 return {"snapshots": snapshots, "heat": self._core.heat(operator)}
             case "status":
-                return self._status()
+                return self._inventory.status()
             case "groups":
-                return {"groups": self._groups()}
+                return {"groups": self._inventory.groups()}
             case "as-of":
                 return self._exports.as_of(message)
             case "heat":
@@ -167,39 +168,6 @@ class Worker:
             replaced.engine.close()
         return {}
 
-    def _status(self) -> Message:
-        core = self._core
-        with core.changed:
-            owned = {
-                slot.name: [s for g, s in list(slot.states.items()) if core.is_owner(g)]
-                for slot in core.slots.values()
-            }
-            return {
-                "operators": {
-                    name: {
-                        "key_groups": len(states),
-                        "rows": sum(state.num_rows for state in states),
-                        "bytes": sum(state.num_bytes for state in states),
-                        "bins_in_store": self._stored.bins_in_store(name),
-                        "rows_seen": core.slots[name].rows_seen,
-                        "rows_missed": core.slots[name].known_misses,
-                    }
-                    for name, states in owned.items()
-                },
-                "bins": self._config.bins,
-                "moves": dict(core.counters),
-            }
-
-    def _groups(self) -> Message:
-        """Bytes of state and recent rows of each key group that is owned here."""
-        core, found = self._core, dict[str, Counter[str]]()
-        with core.changed:
-            for slot in core.slots.values():
-                for group in list(slot.states):  # loads add to it
-                    if core.is_owner(group):
-                        found.setdefault(str(group), Counter()).update(slot.load_of(group))
-        return dict(found)
-
     # -- transactions --
 
     def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Answer:
@@ -255,7 +223,8 @@ class Worker:
             version=header["version"],
             is_shadow=bool(header.get("is_shadow")),
         )
-        limit = self._config.memory_bytes // 4
+        # All lanes may be here at once, each with rows and with outputs.
+        limit = self._config.memory_bytes // (2 * opened.lanes)
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
         schema = self._core.slot(opened.operator, header["definition"]).output_schema
         run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)

@@ -44,6 +44,13 @@ def forget(address: str) -> None:
         _connections.pop(address, None)
 
 
+def _forget_failed(address: str, client: flight.FlightClient) -> None:
+    """It would wait before it tries again, while a new process may be there already."""
+    with _connections_lock:
+        if _connections.get(address) is client:
+            del _connections[address]
+
+
 class Peer:
     """A process of the service that can be called."""
 
@@ -59,11 +66,11 @@ class Peer:
     def send(self, action: str, body: bytes, timeout_seconds: float | None = None) -> Message:
         """Like `call`, with a body that is not JSON."""
         options = call_options(self._token, timeout_seconds)
+        client = _connection(self.address)
         try:
-            client = _connection(self.address)
             results = list(client.do_action(flight.Action(action, body), options))
         except _TRANSPORT_ERRORS as error:
-            raise from_flight(error, self.name) from None
+            raise self.failed(error, client) from None
         return decode(results[0].body) if results else {}
 
     def stream(
@@ -74,12 +81,11 @@ class Peer:
         Closing the iterator early ends the call at the other end too.
         """
         ticket = flight.Ticket(encode({"call": action, "message": message}))
+        client = _connection(self.address)  # this frame keeps it until the end
         try:
-            options = call_options(self._token, timeout_seconds)
-            client = _connection(self.address)  # this frame keeps it until the end
-            reader = client.do_get(ticket, options)
+            reader = client.do_get(ticket, call_options(self._token, timeout_seconds))
         except _TRANSPORT_ERRORS as error:
-            raise from_flight(error, self.name) from None
+            raise self.failed(error, client) from None
         is_whole = False
         try:
             while not is_whole:
@@ -93,7 +99,7 @@ class Peer:
         except StopIteration:
             raise ServiceUnavailable(f"{self.name} ended its answer too early.") from None
         except _TRANSPORT_ERRORS as error:
-            raise from_flight(error, self.name) from None
+            raise self.failed(error, client) from None
         finally:
             if not is_whole:
                 reader.cancel()
@@ -101,12 +107,18 @@ class Peer:
     def exchange(self, header: Message) -> Exchange:
         """Open a stream of rows in both directions."""
         descriptor = flight.FlightDescriptor.for_command(encode(header))
+        client = _connection(self.address)
         try:
-            client = _connection(self.address)
             writer, reader = client.do_exchange(descriptor, call_options(self._token))
         except _TRANSPORT_ERRORS as error:
-            raise from_flight(error, self.name) from None
+            raise self.failed(error, client) from None
         return Exchange(self, client, writer, reader)
+
+    def failed(self, error: Exception, client: flight.FlightClient) -> Exception:
+        """What to raise for a failed call; the next one does not use a connection that is lost."""
+        if isinstance(error, flight.FlightUnavailableError):
+            _forget_failed(self.address, client)
+        return from_flight(error, self.name)
 
 
 class Exchange:
@@ -147,7 +159,7 @@ class Exchange:
         except StopIteration:
             return None
         except _TRANSPORT_ERRORS as error:
-            raise from_flight(error, self._peer.name) from None
+            raise self._peer.failed(error, self._client) from None
         message = decode(chunk.app_metadata) if chunk.app_metadata is not None else None
         return chunk.data, message
 
@@ -164,7 +176,7 @@ class Exchange:
         try:
             self._reader.read_chunk()
         except _TRANSPORT_ERRORS as cause:
-            return from_flight(cause, self._peer.name)
+            return self._peer.failed(cause, self._client)
         except StopIteration:
             pass
-        return from_flight(error, self._peer.name)
+        return self._peer.failed(error, self._client)

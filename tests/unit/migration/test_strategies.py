@@ -139,6 +139,17 @@ def test_replicate_gives_up_waiting() -> None:
     assert kinds(found)[-3:] == ["Flip", "Shadow", "Import"]
 
 
+def test_replicate_does_not_run_after_a_source_that_is_faster() -> None:
+    outcomes: dict[type, Outcome] = {
+        step.Copy: Outcome({"rows": 5}),
+        step.CatchUp: Outcome({"delta_rows": 6}),
+        step.Lag: Outcome({"behind": 1}),
+    }
+    found = run("replicate", outcomes)
+    assert kinds(found).count("CatchUp") == 3
+    assert kinds(found)[-3:] == ["Flip", "Shadow", "Import"]
+
+
 def test_standby_never_ends() -> None:
     running = steps_of(STANDBY, MOVES, {})
     seen = [type(next(running)).__name__ for _ in range(7)]

@@ -35,6 +35,12 @@ def test_slow_batches_halve_it_but_not_to_nothing() -> None:
     assert pacer.slowdowns == 10, "it waits to see what each step does"
 
 
+def test_it_never_begins_below_the_least() -> None:
+    pacer = Pacer(BEFORE, least=2 * START_BYTES_PER_SECOND)
+    assert pacer.rate == 2 * START_BYTES_PER_SECOND
+    assert pacer.batch_took("a", 5.0) == pacer.rate, "slowing down does not make it faster"
+
+
 def test_one_very_slow_batch_is_enough() -> None:
     pacer = Pacer(BEFORE)
     assert pacer.batch_took("a", 5.0) == START_BYTES_PER_SECOND // 2
