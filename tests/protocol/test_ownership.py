@@ -9,6 +9,7 @@ import pytest
 from anabranch.errors import ProcessorError, ServiceUnavailable
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.protocol.holding import new_owners
 from anabranch.protocol.invariants import InvariantBroken, check_owners, check_worker
 from anabranch.protocol.worker import (
     AnswerTransaction,
@@ -106,7 +107,7 @@ def test_old_messages_change_nothing_after_a_clean_up_either() -> None:
     worker(GroupsGranted((G2,), 5, W2))
     worker(GroupsReleased((G2,), 6, W3))
     worker(GroupsDropped((G2,), 7))
-    assert worker.machine.owners.released == {}
+    assert new_owners(worker.machine) == set()
     worker(GroupsGranted((G2,), 5, W2))  # said twice, very late
     assert not worker.machine.owners.is_owner(G2)
     worker(GroupsReleased((G2,), 9, W3))  # of a change of owners that was given up
@@ -305,16 +306,24 @@ def test_forwarded_rows_of_a_definition_before() -> None:
     assert worker(RowsForwarded(tx, W3)) == []
 
 
-def test_key_groups_that_were_cleaned_up_are_refused() -> None:
+def test_rows_that_come_after_a_clean_up_are_forwarded() -> None:
     worker = Driver()
     worker.run(0, G0)
     worker(GroupsReleased((G0,), 6, W3))
+    assert new_owners(worker.machine) == {W3}
     assert worker(GroupsDropped((G0,), 5)) == []  # older than what is known
     assert worker(GroupsDropped((G0,), 7)) == [DropGroups(OP, (G0,))]
-    event = TransactionOpened(9, OP, Epoch(1), Epoch(0), Lane(0), 1, 9, (G0,), 1)
-    (refused,) = worker(event)
-    assert isinstance(refused, RefuseTransaction)
+    assert new_owners(worker.machine) == set()
+    tx, effects = worker.start(1, G0, G1)  # of a lane that asked before the owners changed
+    assert effects[0] == ForwardRows(tx, (G0,), W3)
     assert worker(GroupsDropped((G1,), 7)) == []  # owned
+
+
+def test_rows_for_key_groups_that_were_never_here_are_refused() -> None:
+    worker = Driver()
+    (refused,) = worker(TransactionOpened(9, OP, Epoch(1), Epoch(0), Lane(0), 1, 9, (G2,), 1))
+    assert isinstance(refused, RefuseTransaction)
+    assert isinstance(refused.error, ServiceUnavailable)
 
 
 def test_what_is_busy_is_dropped_at_its_end() -> None:

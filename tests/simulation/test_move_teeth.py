@@ -273,12 +273,17 @@ def unheard_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
 def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A grant that comes late is taken for new, since nothing is known of the key group."""
 
-    def forget(self: Ownership, groups: tuple[KeyGroup, ...]) -> None:
-        for group in groups:
-            self.released.pop(group, None)
-            self.versions.pop(group, None)
+    drop = WorkerMachine._drop
 
-    patch.setattr(Ownership, "forget", forget)
+    def forget(
+        self: WorkerMachine, groups: tuple[KeyGroup, ...], only_partial: bool = False
+    ) -> list[data.Effect]:
+        for group in () if only_partial else groups:
+            self.owners.released.pop(group, None)
+            self.owners.versions.pop(group, None)
+        return drop(self, groups, only_partial)
+
+    patch.setattr(WorkerMachine, "_drop", forget)
 
 
 MUTATIONS: list[Patch] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.errors import ProtocolViolation
+from anabranch.model.ids import WorkerId
 from anabranch.protocol.ownership import STORE
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker_messages import (
@@ -65,3 +66,9 @@ def evicted(machine: WorkerMachine, event: GroupsEvicted) -> None:
             raise ProtocolViolation(f"{event}: key group {group} is not held, not owned, or in use")
         here.is_partial = True
         owners.sources[event.operator][group] = STORE
+
+
+def new_owners(machine: WorkerMachine) -> set[WorkerId]:
+    """Of key groups that were given away and whose state is still here."""
+    released = machine.owners.released
+    return {released[g][1] for held in machine.held.values() for g in held if g in released}

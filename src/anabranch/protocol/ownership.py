@@ -19,7 +19,8 @@ class Ownership:
     granted: dict[KeyGroup, int] = field(default_factory=dict)
     """Routing version of each key group that is owned here."""
     released: dict[KeyGroup, tuple[int, WorkerId]] = field(default_factory=dict)
-    """Version and new owner of key groups that were owned here."""
+    """Version and new owner of key groups that were owned here; kept until they come back, as lanes
+    may still be on their way when a move is over."""
     sources: dict[str, dict[KeyGroup, WorkerId]] = field(default_factory=dict)
     """By operator: who has the state, or a part of it, of a key group that is owned here."""
     arrival: dict[KeyGroup, Arrival] = field(default_factory=dict)
@@ -63,11 +64,6 @@ class Ownership:
             if not self.is_owner(group)
             and (event.version is None or self.version(group) <= event.version)
         )
-
-    def forget(self, groups: tuple[KeyGroup, ...]) -> None:
-        """Rows for these key groups are not forwarded any more: nobody sends them here now."""
-        for group in groups:
-            self.released.pop(group, None)
 
     def version(self, group: KeyGroup) -> int:
         """The newest version heard about a key group."""

@@ -217,7 +217,6 @@ class WorkerMachine:
         ready = {g for g in self.doomed if not any(self.is_busy(o, g) for o in self.held)}
         self.doomed -= ready
         gone = tuple(sorted(g for g in ready if not self.owners.is_owner(g)))
-        self.owners.forget(gone)
         return self._drop(gone)
 
     def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:

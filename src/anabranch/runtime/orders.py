@@ -12,6 +12,7 @@ from typing import Any
 from anabranch.migration.steps import Arrival, Order
 from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.holding import new_owners
 from anabranch.runtime.arriving import ArrivingGroups, Replica
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.imports import Imports
@@ -313,10 +314,10 @@ class Orders:
             dropped = tuple(KeyGroup(group) for group in groups)
             self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
             replicas = {replica.source for replica in self._arriving.replicas.values()}
-            targets = {str(target) for _, target in self._core.machine.owners.released.values()}
+            targets = new_owners(self._core.machine)
         if not is_copying:
             used = replicas | targets | self._arriving.sources()
-            self._peers.forget(message.get("peer"), used)
+            self._peers.disconnect(message.get("peer"), used)
         return _reply(Counter(groups=len(gone)))
 
     def _lag(self, message: Message) -> Message:

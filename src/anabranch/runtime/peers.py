@@ -15,7 +15,7 @@ from anabranch.transport.wire import Message
 
 
 class Peers:
-    """Addresses that came with orders."""
+    """Addresses that came with orders; connections are there while something needs them."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -23,12 +23,15 @@ class Peers:
         self._peers: dict[str, Peer] = {}
         self._uses: Counter[str] = Counter()
         """Calls under way, by address."""
+        self._idle: set[str] = set()
+        """Addresses whose connection goes with the last call."""
 
     def remember(self, worker: str | None, address: str | None) -> None:
         """A worker is at this address now."""
         if worker is None or address is None:
             return
         with self._lock:
+            self._idle.discard(address)
             known = self._peers.get(worker)
             if known is None or known.address != address:
                 self._peers[worker] = Peer(address, self._token, f"Worker {worker}")
@@ -52,6 +55,7 @@ class Peers:
         finally:
             with self._lock:
                 self._uses[peer.address] -= 1
+                self._close_if_idle(peer.address)
 
     def stream(
         self, worker: str, name: str, message: Message, timeout_seconds: float | None = None
@@ -60,14 +64,21 @@ class Peers:
         with self.using(worker) as peer:
             yield from peer.stream(name, message, timeout_seconds)
 
-    def forget(self, worker: str | None, used: Collection[str]) -> None:
-        """Close the connection to a worker unless something still uses it."""
+    def disconnect(self, worker: str | None, used: Collection[str]) -> None:
+        """Close the connection to a worker, now or after the calls that use it.
+
+        Its address stays known: rows that come late for key groups that it owns are passed on.
+        """
         if worker is None or worker in used:
             return
         with self._lock:
             peer = self._peers.get(worker)
-            if peer is None or self._uses[peer.address]:
-                return
-            del self._peers[worker]
-            del self._uses[peer.address]
-        forget(peer.address)
+            if peer is not None:
+                self._idle.add(peer.address)
+                self._close_if_idle(peer.address)
+
+    def _close_if_idle(self, address: str) -> None:
+        if not self._uses[address]:
+            del self._uses[address]
+            if address in self._idle:
+                forget(address)

@@ -24,6 +24,7 @@ from anabranch.protocol import worker as protocol
 from anabranch.runtime.answers import Answers
 from anabranch.runtime.arrivals import Arrivals
 from anabranch.runtime.arriving import ArrivingGroups
+from anabranch.runtime.background import in_background
 from anabranch.runtime.buffer import RowBuffer
 from anabranch.runtime.checkpoints import Checkpoints
 from anabranch.runtime.config import WorkerConfig
@@ -142,12 +143,13 @@ class Worker:
             return {}
         # User code is found where the driver finds it.
         sys.path.extend(path for path in header["python_path"] if path not in sys.path)
+        # A worker that a rescale has added imports its libraries beside batches of the others.
+        load = (lambda work: work()) if core.machine.granted else in_background
         try:
-            definition = cloudpickle.loads(pickled)
             slot = OperatorSlot.open(
                 name,
                 header["definition"],
-                definition,
+                load(lambda: cloudpickle.loads(pickled)),
                 self._config.keyspace,
                 header.get("restored", False),
                 self._backend,

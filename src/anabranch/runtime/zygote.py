@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -19,6 +20,8 @@ import socket
 import sys
 from typing import NoReturn
 
+PUBLIC = ("anabranch.service", "anabranch.agg", "pyspark.sql.functions")
+"""What a module that defines a processor imports, though a worker has no use for it."""
 MESSAGE_BYTES = 4096
 PR_SET_NAME = 15
 ARG_START, ARG_END = 48, 49
@@ -41,6 +44,9 @@ def _import_all() -> None:
     import anabranch.processor.columnar.engine
     import anabranch.processor.rows.engine
     import anabranch.runtime.worker_process  # noqa: F401
+
+    for name in PUBLIC:
+        importlib.import_module(name)
 
 
 def _serve(channel: socket.socket) -> None:

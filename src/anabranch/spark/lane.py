@@ -26,7 +26,7 @@ from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.spool import Spool
 from anabranch.transport.wire import Message
 
-ATTEMPTS_MAX = 5
+ATTEMPTS_MAX = 6
 """Times that rows are sent before the task fails: a worker that dies each time is not bad luck."""
 
 RETRY_SECONDS = 0.2
@@ -118,7 +118,8 @@ class LaneRun:
         for attempt in range(1, ATTEMPTS_MAX):
             if not self._missing:
                 break
-            time.sleep(RETRY_SECONDS * attempt)
+            # At once the first time: a key group that has just moved is where the routing says.
+            time.sleep(RETRY_SECONDS * (attempt - 1))
             self._send_and_receive(self._begin(is_retry=True), self._rows)
         if self._missing:
             raise ServiceUnavailable(
