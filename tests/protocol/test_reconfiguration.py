@@ -18,6 +18,8 @@ from anabranch.protocol.coordinator import (
     Event,
     GrantLane,
     LaneBegan,
+    LaneFinished,
+    ManifestWritten,
     OperatorRegistered,
     OrderDone,
     OrderFailed,
@@ -29,6 +31,7 @@ from anabranch.protocol.coordinator import (
     WorkerDown,
     WorkerUp,
 )
+from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.invariants import check_coordinator, check_grant
 from anabranch.protocol.orders import OrderKind
@@ -253,6 +256,43 @@ def test_a_move_that_holds_nobody_back_goes_on_without_the_batch() -> None:
     assert not fleet.is_over
     fleet(BatchesStuck("It hangs."))
     assert fleet.ended == [(1, "")]
+
+
+# --- queries with several operators -------------------------------------------------------------
+
+
+def commit(fleet: Fleet, operator: str, epoch: int) -> None:
+    """One lane's batch, from begin to manifest."""
+    fleet(LaneBegan(next(fleet.numbers), operator, "q", Epoch(epoch), Lane(0), 1))
+    report = LaneReport((TransactionReport(W1, (0, 1, 2, 3), None),))
+    fleet(LaneFinished(next(fleet.numbers), operator, Epoch(epoch), Lane(0), 1, report))
+    fleet(ManifestWritten(operator, Epoch(epoch)))
+
+
+def test_owners_change_when_the_last_operator_of_a_query_has_committed() -> None:
+    fleet = Fleet()
+    fleet(OperatorRegistered("second"))
+    for operator in (OP, "second"):
+        commit(fleet, operator, 0)
+    fleet(LaneBegan(next(fleet.numbers), OP, "q", Epoch(1), Lane(0), 1))
+    fleet.request("live")
+    commit(fleet, OP, 1)
+    assert "grant w3" not in fleet.log, "the second operator's part of the batch is to come"
+    commit(fleet, "second", 1)
+    assert "grant w3" in fleet.log
+    assert fleet.is_over
+
+
+def test_an_operator_that_is_no_longer_part_of_the_query_is_not_waited_for_twice() -> None:
+    fleet = Fleet()
+    fleet(OperatorRegistered("gone"))
+    for operator in (OP, "gone"):
+        commit(fleet, operator, 0)
+    fleet.request("live")
+    commit(fleet, OP, 1)
+    assert not fleet.is_over
+    commit(fleet, OP, 2)
+    assert fleet.is_over
 
 
 # --- overlap -----------------------------------------------------------------------------------

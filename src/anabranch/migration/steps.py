@@ -99,7 +99,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class NextEpoch:
-    """Wait until a batch is committed (or none has come for a while)."""
+    """Wait until all operators of a query have committed a batch, or none has come for a while."""
 
 
 @dataclass(frozen=True, slots=True)

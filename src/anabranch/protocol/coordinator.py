@@ -116,6 +116,12 @@ class OperatorView:
             return False
         return self.current.epoch != self.committed
 
+    def is_due(self, query_id: str | None, epoch: Epoch) -> bool:
+        """Whether it works on a batch of the query, or will: it is further down than others."""
+        if self.query_id != query_id or self.current is None or self.has_ended:
+            return False
+        return self.is_in_batch or (self.committed is not None and self.committed == epoch - 1)
+
 
 @dataclass(slots=True)
 class CoordinatorMachine:
@@ -288,7 +294,11 @@ class CoordinatorMachine:
         if behind:
             execution = operator.executions[behind[0].lanes]
             effects.append(_write(operator, event.operator, execution))
-        return [*effects, *self.retry_parked(), *self.moves.epoch_passed()]
+        effects.extend(self.retry_parked())
+        is_over = not any(
+            o.is_due(operator.query_id, writing.epoch) for o in self.operators.values()
+        )
+        return effects + (self.moves.epoch_passed() if is_over else self.moves.poll())
 
     def _manifest_failed(self, event: ManifestFailed) -> list[Effect]:
         operator, _ = self._written(event)
