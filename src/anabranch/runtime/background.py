@@ -19,18 +19,20 @@ T = TypeVar("T")
 def in_background(work: Callable[[], T]) -> T:
     """Run in a thread of low priority (Linux; elsewhere in a usual one) and wait for it."""
     outcome: Future[T] = Future()
+    usual = _nice()
 
     def run() -> None:
         before = _threads()
-        _set_nice(threading.get_native_id(), NICE)
+        _set_nice(threading.get_native_id(), max(NICE, usual))
         try:
-            outcome.set_result(work())
+            result = work()
         except BaseException as error:
             outcome.set_exception(error)
-        finally:
-            # Threads of libraries that were loaded have inherited it. Only root may give it back.
-            for thread in _threads() - before:
-                _set_nice(thread, 0)
+            return
+        # Threads of libraries that were loaded have inherited it. Only root may give it back.
+        for thread in _threads() - before:
+            _set_nice(thread, usual)
+        outcome.set_result(result)
 
     threading.Thread(target=run, name="anabranch-background", daemon=True).start()
     return outcome.result()
@@ -40,6 +42,10 @@ def _threads() -> set[int]:
     if sys.platform != "linux":
         return set()
     return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def _nice() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0) if sys.platform == "linux" else 0
 
 
 def _set_nice(thread: int, nice: int) -> None:

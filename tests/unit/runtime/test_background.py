@@ -1,0 +1,48 @@
+"""Work beside batches: its outcome, and its priority."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+
+from anabranch.runtime.background import NICE, in_background
+
+
+def nice_of(thread: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, thread)
+
+
+def test_it_gives_the_result_or_the_error() -> None:
+    assert in_background(lambda: 42) == 42
+    with pytest.raises(ZeroDivisionError):
+        in_background(lambda: 1 // 0)
+    with pytest.raises(SystemExit):
+        in_background(lambda: sys.exit(1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities belong to processes there")
+def test_only_its_own_thread_gives_way() -> None:
+    mine = nice_of(threading.get_native_id())
+    assert in_background(lambda: nice_of(threading.get_native_id())) == max(NICE, mine)
+    assert nice_of(threading.get_native_id()) == mine
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root may raise it")
+def test_threads_of_libraries_get_their_priority_back() -> None:
+    end = threading.Event()
+
+    def load() -> threading.Thread:
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        return thread
+
+    thread = in_background(load)
+    try:
+        assert thread.native_id is not None
+        assert nice_of(thread.native_id) == nice_of(threading.get_native_id())
+    finally:
+        end.set()
+        thread.join()
