@@ -32,6 +32,8 @@ COLOURS = {
 """Of strategies, the same in all pictures; any of them may meet in one panel."""
 OTHERS_A_PANEL = 4
 """Curves in a panel besides those of `live` and of the control run."""
+LINEAR_MAX = 5.0
+"""Greatest over least latency up to which a linear scale shows both."""
 MARGIN_SECONDS = 6.0
 """Shown before the moves and after the longest one, at least."""
 TIME_COLOURS = ("#d62728", "#ff7f0e", "#2ca02c", "#9467bd", "0.8")
@@ -74,7 +76,7 @@ def overlay(load: Load, results: Results) -> Any:
     """Latency over time of all strategies; below, how long each move took and its peak."""
     from matplotlib import pyplot
 
-    shown = {label: results.good(load, label)[0] for label in results.labels(load)}
+    shown = {label: _typical(load, label, results) for label in results.labels(load)}
     control = shown.pop(CONTROL, None)
     moved = {label: run for label, run in shown.items() if run.move}
     if not moved:
@@ -95,10 +97,21 @@ def overlay(load: Load, results: Results) -> Any:
         _curves(top, runs, control)
         _bars(bottom, runs, None if control is None else results.window(control), control)
         top.set_xlim(*_span(list(runs.values())))
+    _scale(grid[0])
     grid[0][0].set_ylabel("latency (s)")
     figure.suptitle(f"{load.name}, {load.rate:,.0f} rows/s ({load.about})", fontsize=11)
     figure.tight_layout()
     return figure
+
+
+def _typical(load: Load, label: str, results: Results) -> Result:
+    """Of the repeats, the one in the middle by its peak."""
+
+    def peak(run: Result) -> float:
+        return run.phase("during", results.window(run)).peak
+
+    runs = sorted(results.good(load, label), key=peak)
+    return runs[(len(runs) - 1) // 2]
 
 
 def _span(runs: Sequence[Result]) -> tuple[float, float]:
@@ -106,7 +119,7 @@ def _span(runs: Sequence[Result]) -> tuple[float, float]:
     start = min(run.move.start for run in runs if run.move)
     end = max(run.move.end for run in runs if run.move)
     margin = max(MARGIN_SECONDS, (end - start) / 2)
-    return max(runs[0].settle, start - margin), end + margin
+    return max(runs[0].settle, start - margin), min(end + margin, max(run.end for run in runs))
 
 
 def panels_of(labels: Sequence[str]) -> list[list[str]]:
@@ -126,11 +139,26 @@ def _curves(axes: Any, runs: dict[str, Result], control: Result | None) -> None:
     start = min(run.move.start for run in runs.values() if run.move)
     axes.axvline(start, color="black", linewidth=0.8, linestyle=":", zorder=2)
     axes.annotate(" rescale", (start, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if _leads(value) else "")
     axes.tick_params(axis="y", which="both", labelsize=8)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
+
+
+def _scale(panels: Sequence[Any]) -> None:
+    """From zero while that shows everything; logarithmic if one peak would flatten the rest."""
+    values = [y for axes in panels for line in axes.lines for y in _heights(line)]
+    if not values or max(values) <= LINEAR_MAX * min(values):
+        panels[0].set_ylim(0, 1.15 * max(values, default=1.0))
+        return
+    for axes in panels:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if _leads(value) else "")
+
+
+def _heights(line: Any) -> list[float]:
+    """Of a curve; the mark of the rescale is none."""
+    values = [float(value) for value in line.get_ydata()]
+    return values if len(values) > 2 else []
 
 
 def _leads(value: float) -> bool:

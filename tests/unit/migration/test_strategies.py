@@ -107,7 +107,7 @@ def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
 @pytest.mark.parametrize(
     ("group_mib", "waves"),
     [
-        (0, [4, 4, 4]),
+        (2, [4, 4, 4]),
         (8, [4, 4, 4]),
         (10, [4, 3, 3, 2]),
         (16, [4, 2, 2, 2, 2]),
@@ -131,6 +131,27 @@ def test_waves_of_live_are_smaller_where_key_groups_are_large(
         except StopIteration:
             wanted = None
     assert found == waves
+
+
+def test_small_waves_of_live_are_not_copied_ahead() -> None:
+    """Once it is known that key groups are small, and until they are not."""
+    running = steps_of("live", tuple(Move(KeyGroup(g), W1, W2) for g in range(8)), {"wave": 2})
+    group_bytes = iter([1 << 20, 1 << 20, 3 << 20, 3 << 20])
+    found: list[str] = []
+    wanted = next(running)
+    while wanted is not None:
+        name, outcome = type(wanted).__name__, Outcome()
+        if name == "Copy" or (name == "Import" and found[-2] != "CatchUp"):
+            outcome = Outcome({"bytes": 2 * next(group_bytes)})
+        if not isinstance(wanted, step.Count):
+            found.append(name)
+        try:
+            wanted = running.send(outcome)
+        except StopIteration:
+            wanted = None
+    ahead = ["Copy", "CatchUp", "NextEpoch", "CatchUp", "Flip", "Import", "Clean"]
+    small = ["NextEpoch", "Flip", "Import", "Clean"]
+    assert found == ahead + small + small + ahead
 
 
 def test_replicate_gives_up_waiting() -> None:

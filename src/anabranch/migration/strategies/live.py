@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from anabranch.migration.plan import Move, first_round
 from anabranch.migration.steps import (
     Arrival,
@@ -13,46 +15,63 @@ from anabranch.migration.steps import (
     Import,
     NextEpoch,
     Order,
+    Outcome,
+    Step,
     Steps,
 )
 
 CATCH_UPS_MAX = 5
 WAVE_BYTES = 32 << 20
 """For a target: the longer a copy takes, the more of it has changed when it is there."""
+SMALL_BYTES = 4 << 20
+"""So much is over before the next batch needs it: a copy ahead would only cost calls."""
 
 
 def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
     """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag."""
-    left, size = moves, wave
+    left, size, group_bytes = moves, wave, None
     while left:
         step, left = first_round(left, size)
         yield Count("waves")
-        copied = yield Copy(step)
-        size = _size(wave, copied["bytes"] // len(step))
-        converged = False
-        before: int | None = None
-        for _ in range(CATCH_UPS_MAX):
-            caught = yield CatchUp(step)
-            lag = caught["delta_rows"]
-            if lag <= delta:
-                converged = True
-                break
-            if before is not None and lag >= before:
-                break  # the source changes faster than we copy
-            before = lag
-        if converged:
-            # Right after a commit: the next batch is still being planned.
+        if group_bytes is not None and size * group_bytes <= SMALL_BYTES:
+            yield Count("small_waves")
             yield NextEpoch()
-            yield CatchUp(step)
-            yield Flip(step)
-            yield Import(step)
+            brought = yield from _post_copy(step)
         else:
-            yield Count("post_copies")
-            yield Flip(step, Arrival.KEY)
-            yield Import(step, Order.HOT, by_bin=True)
+            brought = yield from _pre_copy(step, delta)
         yield Clean(step)
+        group_bytes = brought // len(step)
+        size = max(1, min(wave, WAVE_BYTES // max(1, group_bytes)))
 
 
-def _size(wave: int, group_bytes: int) -> int:
-    """Of the next wave, by how large key groups have been in this one."""
-    return max(1, min(wave, WAVE_BYTES // max(1, group_bytes)))
+def _pre_copy(step: tuple[Move, ...], delta: int) -> Generator[Step, Outcome, int]:
+    """Copy while the source goes on; bytes that were copied."""
+    copied = yield Copy(step)
+    converged = False
+    before: int | None = None
+    for _ in range(CATCH_UPS_MAX):
+        caught = yield CatchUp(step)
+        lag = caught["delta_rows"]
+        if lag <= delta:
+            converged = True
+            break
+        if before is not None and lag >= before:
+            break  # the source changes faster than we copy
+        before = lag
+    if converged:
+        # Right after a commit: the next batch is still being planned.
+        yield NextEpoch()
+        yield CatchUp(step)
+        yield Flip(step)
+        yield Import(step)
+    else:
+        yield Count("post_copies")
+        yield from _post_copy(step)
+    return copied["bytes"]
+
+
+def _post_copy(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
+    """Change owners first: transactions fetch the keys that they need; bytes that were fetched."""
+    yield Flip(step, Arrival.KEY)
+    imported = yield Import(step, Order.HOT, by_bin=True)
+    return imported["bytes"]
