@@ -93,8 +93,9 @@ class WorkerConfig:
     """How often a worker saves its state by its own clock, if it logs rows."""
     state: str = "hybrid"
     """How much of it is in memory: one of STATES."""
-    whole_share: float = 0.1
-    """A key group is read whole if a transaction needs this share of its pages."""
+    whole_share: float = 0.5
+    """A key group is read whole if a transaction needs this share of its pages: a page of a whole
+    read costs about as much as one that is read for a key, and most are not asked for yet."""
 
     @property
     def reads_keys(self) -> bool:
