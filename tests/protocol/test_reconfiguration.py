@@ -295,6 +295,19 @@ def test_an_operator_that_is_no_longer_part_of_the_query_is_not_waited_for_twice
     assert fleet.is_over
 
 
+def test_an_operator_that_is_stuck_in_an_old_batch_is_not_waited_for() -> None:
+    fleet = Fleet()
+    fleet(OperatorRegistered("stuck"))
+    for operator in (OP, "stuck"):
+        commit(fleet, operator, 0)
+    fleet(LaneBegan(next(fleet.numbers), "stuck", "q", Epoch(1), Lane(0), 1))
+    fleet.request("live")
+    commit(fleet, OP, 1)
+    assert not fleet.is_over
+    commit(fleet, OP, 2)
+    assert fleet.is_over
+
+
 # --- overlap -----------------------------------------------------------------------------------
 
 

@@ -120,7 +120,9 @@ class OperatorView:
         """Whether it works on a batch of the query, or will: it is further down than others."""
         if self.query_id != query_id or self.current is None or self.has_ended:
             return False
-        return self.is_in_batch or (self.committed is not None and self.committed == epoch - 1)
+        if self.current.epoch >= epoch:  # else it has been left behind, by a query without it
+            return self.is_in_batch
+        return self.committed is not None and self.committed == epoch - 1
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ def busy_is_owned(machine: WorkerMachine, busy: list[Tx]) -> None:
     for tx in busy:
         if not tx.opened.is_shadow:
             # Released while it ran: what has begun is finished before the state is given away.
-            fits = all(owners.is_owner(g) or g in owners.released for g in tx.fresh)
+            fits = all(owners.is_owner(g) or owners.version(g) > tx.granted[g] for g in tx.fresh)
             _require(fits, "busy_is_owned", tx)
 
 

@@ -92,6 +92,8 @@ class Tx:
     phase: TxPhase = TxPhase.RECEIVING
     fresh: tuple[KeyGroup, ...] = ()
     """Key groups that this transaction applies (the others are cached or forwarded)."""
+    granted: dict[KeyGroup, int] = field(default_factory=dict)
+    """Versions at which the fresh ones were owned when it started."""
     loading: tuple[KeyGroup, ...] = ()
     """Fresh key groups that must be brought here first."""
     has_applied: bool = False

@@ -260,7 +260,8 @@ class WorkerMachine:
             return self._start_shadow(tx)
         held = self.held[opened.operator]
         open_ = [g for g in opened.groups if g not in held or not answers(held[g], tx, g)]
-        tx.fresh = tuple(g for g in open_ if self.owners.is_owner(g))
+        tx.granted = {g: self.granted[g] for g in open_ if self.owners.is_owner(g)}
+        tx.fresh = tuple(tx.granted)
         effects: list[Effect] = []
         if len(tx.fresh) < len(open_):
             effects.extend(self._forward(tx, [g for g in open_ if not self.owners.is_owner(g)]))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -17,38 +17,42 @@ T = TypeVar("T")
 
 
 def in_background(work: Callable[[], T]) -> T:
-    """Run in a thread of low priority (Linux; elsewhere in a usual one) and wait for it."""
+    """Run in a thread of low priority, where that is possible, and wait for it."""
     outcome: Future[T] = Future()
-    usual = _nice()
 
     def run() -> None:
-        before = _threads()
-        _set_nice(threading.get_native_id(), max(NICE, usual))
         try:
-            result = work()
+            with _low_priority():
+                result = work()
         except BaseException as error:
             outcome.set_exception(error)
-            return
-        # Threads of libraries that were loaded have inherited it. Only root may give it back.
-        for thread in _threads() - before:
-            _set_nice(thread, usual)
-        outcome.set_result(result)
+        else:
+            outcome.set_result(result)
 
     threading.Thread(target=run, name="anabranch-background", daemon=True).start()
     return outcome.result()
 
 
+@contextlib.contextmanager
+def _low_priority() -> Iterator[None]:
+    """For this thread. Those that libraries start meanwhile inherit it, and get it back."""
+    if not _can_return():
+        yield
+        return
+    usual, before = os.getpriority(os.PRIO_PROCESS, 0), _threads()
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(NICE, usual))
+    try:
+        yield
+    finally:
+        for thread in _threads() - before:
+            with contextlib.suppress(OSError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, thread, usual)
+
+
+def _can_return() -> bool:
+    """Whether a priority belongs to a thread (Linux) and may be raised again (root)."""
+    return sys.platform == "linux" and os.geteuid() == 0
+
+
 def _threads() -> set[int]:
-    if sys.platform != "linux":
-        return set()
     return {int(name) for name in os.listdir("/proc/self/task")}
-
-
-def _nice() -> int:
-    return os.getpriority(os.PRIO_PROCESS, 0) if sys.platform == "linux" else 0
-
-
-def _set_nice(thread: int, nice: int) -> None:
-    if sys.platform == "linux":  # where a priority belongs to a thread, not to the process
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, nice)

@@ -17,6 +17,8 @@ from anabranch.transport.spool import Spool
 from anabranch.transport.wire import Message
 
 SLICE_ROWS = 1 << 16
+HOPS_MAX = 8
+"""Owners that rows are passed on to, one after the other, before the lane has to ask anew."""
 
 
 class Forwarding:
@@ -55,8 +57,11 @@ class Forwarding:
     def _forward(
         self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
     ) -> Forwarded:
+        hops = header.get("hops", 0) + 1
+        if hops > HOPS_MAX:
+            raise ServiceUnavailable("Rows were passed on too often; the lane asks again.")
         with self._peers.using(effect.target) as peer:
-            exchange = peer.exchange({**header, "groups": list(effect.groups)})
+            exchange = peer.exchange({**header, "groups": list(effect.groups), "hops": hops})
             try:
                 schema, sent = pa.schema([]), 0
                 for batch in self._rows(run, effect.groups):

@@ -33,6 +33,9 @@ class Peers:
         with self._lock:
             self._idle.discard(address)
             known = self._peers.get(worker)
+            if known is not None and known.address != address:  # another process
+                self._idle.discard(known.address)
+                forget(known.address)
             if known is None or known.address != address:
                 self._peers[worker] = Peer(address, self._token, f"Worker {worker}")
 

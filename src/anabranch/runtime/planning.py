@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.errors import InvalidArgument
 from anabranch.migration.assignment import assign, by_load, minimal
 from anabranch.migration.plan import Move, moves_between
-from anabranch.migration.steps import Copy, NextEpoch, Outcome, Steps, Together
+from anabranch.migration.steps import Copy, Import, NextEpoch, Outcome, Steps, Together
 from anabranch.migration.strategies import steps_of
 from anabranch.model.ids import WorkerId
 
@@ -92,7 +92,7 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
         match wanted:
             case NextEpoch():
                 count += 1
-            case Copy():
+            case Copy() | Import():
                 copied = sum(bytes_of.get(move.group, 0) for move in wanted.moves)
             case Together():
                 ends = [0] * wanted.limit  # a part begins when the first of those before ends

@@ -23,11 +23,17 @@ def test_it_gives_the_result_or_the_error() -> None:
         in_background(lambda: sys.exit(1))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="priorities belong to processes there")
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root may raise it")
 def test_only_its_own_thread_gives_way() -> None:
     mine = nice_of(threading.get_native_id())
     assert in_background(lambda: nice_of(threading.get_native_id())) == max(NICE, mine)
     assert nice_of(threading.get_native_id()) == mine
+
+
+def test_what_could_not_be_undone_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    mine = nice_of(threading.get_native_id())
+    assert in_background(lambda: nice_of(threading.get_native_id())) == mine
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root may raise it")

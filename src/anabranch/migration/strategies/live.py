@@ -29,18 +29,18 @@ SMALL_BYTES = 4 << 20
 
 def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
     """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag."""
-    left, size, group_bytes = moves, wave, None
+    left, size, group_bytes = moves, wave, 0
     while left:
         step, left = first_round(left, size)
         yield Count("waves")
-        if group_bytes is not None and size * group_bytes <= SMALL_BYTES:
+        if 0 < size * group_bytes <= SMALL_BYTES:
             yield Count("small_waves")
             yield NextEpoch()
             brought = yield from _post_copy(step)
         else:
             brought = yield from _pre_copy(step, delta)
         yield Clean(step)
-        group_bytes = brought // len(step)
+        group_bytes = brought // len(step)  # 0: not known, as where replicas were there already
         size = max(1, min(wave, WAVE_BYTES // max(1, group_bytes)))
 
 
