@@ -61,11 +61,11 @@ class Driver:
         check_worker(self.machine)
         return effects
 
-    def open(self, epoch: int, *groups: KeyGroup, is_shadow: bool = False) -> int:
+    def open(self, epoch: int, *groups: KeyGroup, is_shadow: bool = False, version: int = 5) -> int:
         self.tx += 1
         base = Epoch(epoch - 1) if epoch else None
         event = TransactionOpened(
-            self.tx, OP, Epoch(epoch), base, Lane(0), 1, self.tx, groups, 1, is_shadow
+            self.tx, OP, Epoch(epoch), base, Lane(0), 1, self.tx, groups, version, is_shadow
         )
         assert self(event) == []
         return self.tx
@@ -241,6 +241,25 @@ def test_what_has_come_as_of_another_epoch_is_loaded() -> None:
     assert worker(TransactionApplied(tx)) == [LoadGroups(tx, (G2,), Epoch(1))]
 
 
+def test_a_lane_that_knows_nothing_of_a_grant_is_refused() -> None:
+    """The owners may not have changed yet: to fetch the state would take it from its owner."""
+    worker = Driver()
+    worker(GroupsGranted((G2,), 7, W2))
+    early = TransactionOpened(9, OP, Epoch(1), Epoch(0), Lane(0), 1, 9, (G0, G2), 6)
+    (refused,) = worker(early)
+    assert isinstance(refused, RefuseTransaction)
+    assert isinstance(refused.error, ServiceUnavailable)
+    tx = worker.open(1, G2, version=7)  # passed on by the source, which has given it away
+    assert worker(RowsComplete(tx))[-1] == LoadGroups(tx, (G2,), Epoch(0), ((G2, W2),))
+
+
+def test_a_grant_without_a_source_needs_no_lane_that_knows_of_it() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 7))  # a new process, after a crash
+    tx = worker.open(1, G2, version=6)
+    assert worker(RowsComplete(tx))[-1] == LoadGroups(tx, (G2,), Epoch(0))
+
+
 # --- release -----------------------------------------------------------------------------------
 
 
@@ -258,7 +277,7 @@ def test_what_runs_is_finished_what_comes_later_is_forwarded() -> None:
     worker(TransactionApplied(second))
     assert worker(ChangesDurable(second)) == [AnswerTransaction(second)]
     third, effects = worker.start(1, G0)
-    assert effects == [ForwardRows(third, (G0,), W3)]
+    assert effects == [ForwardRows(third, (G0,), W3, 6)]
     assert worker.machine.transactions[third].phase is TxPhase.FORWARDING
     assert worker(RowsForwarded(third, W3)) == [AnswerTransaction(third)]
 
@@ -268,7 +287,7 @@ def test_own_part_and_forwarded_part() -> None:
     worker(GroupsReleased((G0,), 6, W3))
     tx, effects = worker.start(0, G0, G1)
     assert effects == [
-        ForwardRows(tx, (G0,), W3),
+        ForwardRows(tx, (G0,), W3, 6),
         DropOutputs(OP, (G1,)),
         LoadGroups(tx, (G1,), None),
     ]
@@ -315,7 +334,7 @@ def test_rows_that_come_after_a_clean_up_are_forwarded() -> None:
     assert worker(GroupsDropped((G0,), 7)) == [DropGroups(OP, (G0,))]
     assert new_owners(worker.machine) == set()
     tx, effects = worker.start(1, G0, G1)  # of a lane that asked before the owners changed
-    assert effects[0] == ForwardRows(tx, (G0,), W3)
+    assert effects[0] == ForwardRows(tx, (G0,), W3, 6)
     assert worker(GroupsDropped((G1,), 7)) == []  # owned
 
 

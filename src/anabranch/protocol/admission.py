@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, EpochGap, ProtocolViolation, ServiceUnavailable
 from anabranch.model.ids import KeyGroup
+from anabranch.protocol.ownership import STORE
 from anabranch.protocol.transactions import BUSY, HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import OperatorInstalled, TransactionOpened
 
@@ -31,6 +32,14 @@ def owner_error(machine: WorkerMachine, event: TransactionOpened) -> AnabranchEr
     if moved:
         return ServiceUnavailable(
             f"Key groups {moved[:4]} are not owned here; the lane asks for the new routing."
+        )
+    # Granted, but perhaps not flipped yet: to ask the source would make it let go too early.
+    sources = machine.owners.sources[event.operator]
+    moving = [g for g in event.groups if sources.get(g, STORE) != STORE]
+    ahead = [g for g in moving if owners.granted[g] > event.version]
+    if ahead:
+        return ServiceUnavailable(
+            f"Key groups {ahead[:4]} may be on their way here; the lane asks for the new routing."
         )
     held = machine.held[event.operator]
     for group in event.groups:

@@ -70,5 +70,6 @@ def evicted(machine: WorkerMachine, event: GroupsEvicted) -> None:
 
 def new_owners(machine: WorkerMachine) -> set[WorkerId]:
     """Of key groups that were given away and whose state is still here."""
-    released = machine.owners.released
-    return {released[g][1] for held in machine.held.values() for g in held if g in released}
+    owners = machine.owners
+    here = {g for held in machine.held.values() for g in held if g in owners.released}
+    return set(owners.new_owners(here))

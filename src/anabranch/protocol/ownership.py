@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anabranch.migration.steps import Arrival
@@ -64,6 +65,17 @@ class Ownership:
             if not self.is_owner(group)
             and (event.version is None or self.version(group) <= event.version)
         )
+
+    def new_owners(
+        self, groups: Iterable[KeyGroup]
+    ) -> dict[WorkerId, tuple[tuple[KeyGroup, ...], int]]:
+        """Of key groups that were given away: those of each, and the version known of all."""
+        found: dict[WorkerId, tuple[tuple[KeyGroup, ...], int]] = {}
+        for group in groups:
+            version, target = self.released[group]
+            some, known = found.get(target, ((), version))
+            found[target] = (*some, group), min(known, version)
+        return found
 
     def version(self, group: KeyGroup) -> int:
         """The newest version heard about a key group."""

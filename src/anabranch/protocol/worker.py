@@ -315,11 +315,11 @@ class WorkerMachine:
 
     def _forward(self, tx: Tx, groups: list[KeyGroup]) -> list[Effect]:
         tx.forwarded = tuple(groups)
-        targets = {g: self.owners.released[g][1] for g in groups}
-        tx.awaited = set(targets.values())
+        parts = self.owners.new_owners(groups)
+        tx.awaited = set(parts)
         return [
-            ForwardRows(tx.opened.tx, tuple(g for g in groups if targets[g] == target), target)
-            for target in sorted(tx.awaited)
+            ForwardRows(tx.opened.tx, some, target, max(tx.opened.version, version))
+            for target, (some, version) in sorted(parts.items())
         ]
 
     def _loaded(self, tx: Tx, event: GroupsLoaded) -> list[Effect]:

@@ -226,6 +226,8 @@ class ForwardRows:
     tx: int
     groups: tuple[KeyGroup, ...]
     target: WorkerId
+    version: int = 0
+    """What the sender of the rows knows: the lane, or the worker that has given them away."""
 
 
 @dataclass(frozen=True, slots=True)

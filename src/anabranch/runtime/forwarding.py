@@ -61,7 +61,8 @@ class Forwarding:
         if hops > HOPS_MAX:
             raise ServiceUnavailable("Rows were passed on too often; the lane asks again.")
         with self._peers.using(effect.target) as peer:
-            exchange = peer.exchange({**header, "groups": list(effect.groups), "hops": hops})
+            sent_with = {"groups": list(effect.groups), "version": effect.version, "hops": hops}
+            exchange = peer.exchange({**header, **sent_with})
             try:
                 schema, sent = pa.schema([]), 0
                 for batch in self._rows(run, effect.groups):

@@ -369,7 +369,9 @@ class WorkerProcess:
         a, b = self.worker, process.worker
         ends = (a, b) if a < b else (b, a)
         tx = process.next_tx()
-        opened = dataclasses.replace(exchange.opened, tx=tx, groups=effect.groups)
+        opened = dataclasses.replace(
+            exchange.opened, tx=tx, groups=effect.groups, version=effect.version
+        )
         forward.exchange = cluster.open_exchange(forward, process, ends, opened)
         rows: Rows = {g: exchange.rows[g] for g in effect.groups if g in exchange.rows}
         cluster.send_rows(forward.exchange, rows)
