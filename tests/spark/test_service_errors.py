@@ -129,7 +129,8 @@ def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Pat
 
 def test_bad_definitions(spark: SparkSession, service: StateService, feed: Feed) -> None:
     df = feed.stream()
-    before = service.status()
+    while not all(w["pid"] for w in (before := service.status())["workers"].values()):
+        time.sleep(0.05)  # they start beside us
     location = Path(repr(service).split("'")[1])
     files = sorted(location.rglob("*"))
     static = spark.createDataFrame([("a", 1)], "k string, v long")
