@@ -129,8 +129,10 @@ def test_bad_locations(spark: SparkSession, service: StateService, tmp_path: Pat
 
 def test_bad_definitions(spark: SparkSession, service: StateService, feed: Feed) -> None:
     df = feed.stream()
-    while not all(w["pid"] for w in (before := service.status())["workers"].values()):
-        time.sleep(0.05)  # they start beside us
+    before = service.status()
+    while None in [w["pid"] for w in before["workers"].values()]:  # they start beside us
+        time.sleep(0.05)
+        before = service.status()
     location = Path(repr(service).split("'")[1])
     files = sorted(location.rglob("*"))
     static = spark.createDataFrame([("a", 1)], "k string, v long")
