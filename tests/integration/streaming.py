@@ -140,7 +140,7 @@ class CaseClock:
 
 
 class CaseStream(Stream):
-    """Every operator's batch at once; lanes of one are still open when the other commits."""
+    """A query for every operator, all at once: lanes of one are still open when another commits."""
 
     def __init__(
         self, cluster: CaseCluster, pause_seconds: float = 0.02, open_seconds: float = 0
@@ -160,7 +160,12 @@ class CaseStream(Stream):
         )
         dawdling = (1 + number) * self.open_seconds
         rows = self.cluster.run_lanes(
-            epoch, self._lanes, batch, operator=case.name, open_seconds=dawdling
+            epoch,
+            self._lanes,
+            batch,
+            operator=case.name,
+            query=f"query of {case.name}",
+            open_seconds=dawdling,
         )
         found, expected = sorted(repr(row) for row in rows), oracle.run(epoch)
         assert found == expected, f"batch {epoch} of {case.name}"

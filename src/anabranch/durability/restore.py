@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -17,13 +17,16 @@ from anabranch.durability.frame import damaged
 from anabranch.durability.manifest import FileRef, Manifest, restore_plan
 from anabranch.durability.pages import PageFile
 from anabranch.durability.snapshot import SNAPSHOT
-from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.model.keyspace import HASH, KEPT, Int64s, KeySpace
 from anabranch.state.contract import GroupState, Sections
 
 State = TypeVar("State", bound=GroupState)
 Grouped = dict[int, Sections]
 
 _WHOLE_FILE_BYTES_MAX = 4 * 1024 * 1024
+
+_REPLAY_BYTES = 16 << 20
+"""Changelogs of about so many bytes are replayed together."""
 
 
 @dataclass(slots=True)
@@ -69,11 +72,49 @@ def load_groups(
         for group, sections in grouped.items():
             restored[group].state.install(sections)
     # 2. Changelogs, in the order of their epochs.
-    for grouped in store.map_ahead(read(CHANGELOG), changelogs):
-        for group, sections in grouped.items():
-            restored[group].state.replay(sections)
-            restored[group].replayed += sum(entries.nbytes for entries in sections.values())
+    files = zip(changelogs, store.map_ahead(read(CHANGELOG), changelogs), strict=True)
+    for by_group in _gathered(files):
+        for group, parts in by_group.items():
+            for sections in joined(parts):
+                restored[group].state.replay(sections)
+                restored[group].replayed += sum(entries.nbytes for entries in sections.values())
     return restored
+
+
+def _gathered(
+    files: Iterable[tuple[tuple[FileRef, list[int]], Grouped]],
+) -> Iterator[dict[int, list[Sections]]]:
+    """What several files have of each key group: replaying has a price for each call."""
+    by_group: dict[int, list[Sections]] = {}
+    size = 0.0
+    for (ref, of_ref), grouped in files:
+        for group, sections in grouped.items():
+            by_group.setdefault(group, []).append(sections)
+        size += ref.bytes * len(of_ref) / max(1, len(ref.groups))
+        if size >= _REPLAY_BYTES:
+            yield by_group
+            by_group, size = {}, 0.0
+    yield by_group
+
+
+def joined(parts: Iterable[Sections]) -> list[Sections]:
+    """Parts put together as long as they have the same columns, which may change with time."""
+    runs: list[dict[str, list[pa.Table]]] = []
+    columns: dict[str, list[str]] = {}
+    for sections in parts:
+        for name, table in sections.items():
+            names = [column for column in table.column_names if column != KEPT]
+            if not runs or columns.setdefault(name, names) != names:
+                runs.append({})
+                columns = {name: names}
+            runs[-1].setdefault(name, []).append(table)
+    return [
+        {
+            name: pa.concat_tables(tables, promote_options="default").combine_chunks()
+            for name, tables in run.items()
+        }
+        for run in runs
+    ]
 
 
 def read_groups(

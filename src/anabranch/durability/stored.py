@@ -15,11 +15,12 @@ from anabranch.durability.pages import PAGE_BYTES, DueColumn, PageFile
 from anabranch.durability.restore import (
     Grouped,
     check_holds,
+    joined,
     read_groups,
     split_by_group,
 )
 from anabranch.durability.snapshot import SNAPSHOT
-from anabranch.model.keyspace import HASH, KEPT, Int64s
+from anabranch.model.keyspace import HASH, Int64s
 from anabranch.state.channel import CHANNEL
 from anabranch.state.contract import GroupState, Sections
 
@@ -194,8 +195,8 @@ class StoredState:
     def _merged(
         self, read: Callable[[bytes, tuple[FileRef, Mask]], Sections], create: Create
     ) -> Sections:
-        snapshots = _joined(self._each(read, SNAPSHOT, self._snapshots))
-        changes = _joined(self._each(read, CHANGELOG, self._changelogs))
+        snapshots = joined(self._each(read, SNAPSHOT, self._snapshots))
+        changes = joined(self._each(read, CHANGELOG, self._changelogs))
         if not changes and len(snapshots) <= 1:
             return snapshots[0] if snapshots else {}
         # Changes may lack what they keep, delete, or be a part of a list: only the state knows.
@@ -253,23 +254,3 @@ class StoredState:
                     high = index.first.searchsorted(end, side="right")
                     pages += int((high - low).sum())
         return pages
-
-
-def _joined(parts: Iterator[Sections]) -> list[Sections]:
-    """Parts put together as long as they have the same columns, which may change with time."""
-    runs: list[dict[str, list[pa.Table]]] = []
-    columns: dict[str, list[str]] = {}
-    for sections in parts:
-        for name, table in sections.items():
-            names = [column for column in table.column_names if column != KEPT]
-            if not runs or columns.setdefault(name, names) != names:
-                runs.append({})
-                columns = {name: names}
-            runs[-1].setdefault(name, []).append(table)
-    return [
-        {
-            name: pa.concat_tables(tables, promote_options="default").combine_chunks()
-            for name, tables in run.items()
-        }
-        for run in runs
-    ]

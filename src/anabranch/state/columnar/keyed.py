@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.errors import CorruptState
 from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, Int64s
@@ -131,10 +130,13 @@ class KeyedEntries:
         self._state = found
         return found
 
-    def write(self, at: Places | None, state: Sequence[Any]) -> Unchanged:
+    def write(
+        self, at: Places | None, state: Sequence[Any], kept: Unchanged | None = None
+    ) -> Unchanged:
         """Store the state (one row for each key in `at`; None: all keys), adding new keys.
 
-        Returns which values are what they were, as far as that is known.
+        `kept` says which values are what they were, whatever `state` has there; None: those are
+        looked for. Returns them.
         """
         layout = self.layout
         if at is None:
@@ -152,9 +154,8 @@ class KeyedEntries:
             old = self._old
         else:
             old = self._old.take(np.searchsorted(self._known, at[old_at]))
-        kept: Unchanged = {}
+        kept = self._unchanged(at, state) if kept is None else kept
         if layout.arena_parts:
-            kept = self._unchanged(at, state)
             self._fill_arenas(records, [*keys, *state], bounds, (old_at, new_at, old), kept)
         raw = records.view(layout.raw)
         self._store(at, raw, slots, bounds, (old_at, new_at, old))
@@ -321,22 +322,35 @@ def replay(table: GroupTable, log: pa.Table) -> None:
     keys, state = columns_of(log, layout.keys), stored_columns(log, layout.state)
     segments, key_hashes = group_rows(hashes.to_numpy(), keys, None)
     last = np.maximum.reduceat(segments.order, segments.starts)
-    if bits is not None and len(last) < len(log):
-        # What an entry keeps may have been changed by the one before.
-        for round_ in _rounds(segments):
-            replay(table, log.take(round_))
-        return
     bounds = np.array([0, len(last)])
     keys = [key.take(last) for key in keys]
     entries = KeyedEntries.find(layout, [table], bounds, key_hashes, keys)
-    gone = ops.to_numpy()[last] == DELETE
+    is_gone = ops.to_numpy() == DELETE
+    gone = is_gone[last]
     entries.drop(np.flatnonzero(gone))
-    kept = np.flatnonzero(~gone)
-    if len(kept):
-        columns = [column.take(last[kept]) for column in state]
-        if bits is not None:
-            columns = _completed(entries, kept, columns, bits[last[kept]])
-        entries.write(kept, columns)
+    left = np.flatnonzero(~gone)
+    if not len(left):
+        return
+    kept: dict[str, npt.NDArray[np.bool_]] = {}
+    columns = []
+    for i, (part, column) in enumerate(zip(layout.state_parts, state, strict=True)):
+        rows = last[left]
+        if bits is not None and part.in_arena and i < KEPT_BITS:
+            rows = _last_given(segments, bits >> np.uint64(i) & np.uint64(1) == 0)[left]
+            kept[part.value] = rows < 0
+            if (entries.is_new[left] & (rows < 0) | (rows >= 0) & is_gone[rows]).any():
+                raise CorruptState(
+                    "A changelog refers to state that is not there: files of an earlier epoch were "
+                    "lost or changed. Restore the state location from a backup."
+                )
+        columns.append(column.take(pa.array(rows, mask=rows < 0)))
+    entries.write(left, columns, kept)
+
+
+def _last_given(segments: Segments, is_given: npt.NDArray[np.bool_]) -> Places:
+    """Of each key, the last entry that has a value of its own; -1: all keep what was there."""
+    rows = np.where(is_given[segments.order], segments.order, -1)
+    return np.maximum.reduceat(rows, segments.starts)
 
 
 def _bits_now(
@@ -352,27 +366,3 @@ def _bits_now(
         if name in then:
             found |= (bits >> np.uint64(then.index(name)) & np.uint64(1)) << np.uint64(now)
     return found
-
-
-def _rounds(segments: Segments) -> list[Places]:
-    """First entries of all keys, second entries, and so on."""
-    segments = segments.stable()
-    nth = np.arange(segments.num_rows) - np.repeat(segments.starts, segments.counts)
-    return [np.sort(segments.order[nth == n]) for n in range(int(segments.counts.max()))]
-
-
-def _completed(
-    entries: KeyedEntries, at: Places, columns: list[Any], bits: npt.NDArray[np.uint64]
-) -> list[Any]:
-    """With the values that the changelog left out because they had not changed."""
-    if (bits.astype(bool) & entries.is_new[at]).any():
-        raise CorruptState(
-            "A changelog refers to state that is not there: files of an earlier epoch were lost or "
-            "changed. Restore the state location from a backup."
-        )
-    before = entries.state()
-    for i, column in enumerate(columns):
-        mask = (bits >> np.uint64(i)) & np.uint64(1) == 1
-        if mask.any():
-            columns[i] = pc.if_else(mask, before[i].take(at), column)
-    return columns

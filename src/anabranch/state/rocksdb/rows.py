@@ -218,6 +218,7 @@ class StoredRows(RowGroupState):
         self.entries += load_sections(self, sections, changelog=True)
         self._entries_before = self.entries
         self._dirty.update(hashes)
+        self.begin()  # it may have brought more than there is room for
 
     def discard(self, bins: Collection[int]) -> None:
         super().discard(bins)

@@ -266,6 +266,7 @@ class StoredTable(GroupTable):
         if table is not None and table.num_rows:
             self.bring(np.unique(flat(table.column(HASH)).to_numpy()))
             super().replay(sections)
+            self.begin()  # it may have brought more than there is room for
 
     def discard(self, bins: Collection[int]) -> None:
         """Drop the entries of some bins; an undo does not bring them back."""
