@@ -268,6 +268,14 @@ def test_a_changelog_that_keeps_what_is_not_there_is_refused() -> None:
         make(pa.int64()).tables[group].replay(sections)
 
 
+def test_a_changelog_that_keeps_what_was_deleted_is_refused() -> None:
+    table = simple_table()
+    kept = entries(["a"], UPSERT)["state"].append_column(KEPT, pa.array([1], pa.uint64()))
+    log = [entries(["a"], UPSERT, "1")["state"], entries(["a"], DELETE)["state"], kept]
+    with pytest.raises(CorruptState, match="earlier epoch"):
+        table.replay({"state": pa.concat_tables(log, promote_options="default")})
+
+
 def test_last_entry_of_a_changelog_counts() -> None:
     table = simple_table()
     log = [entries(["a", "b"], UPSERT, "1"), entries(["a"], DELETE), entries(["b"], UPSERT, "2")]

@@ -106,6 +106,25 @@ def test_every_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reads == ["s", "c1", "c2", "c3"]
 
 
+@pytest.mark.parametrize(("limit", "calls"), [(1 << 20, 1), (0, 3)])
+def test_changelogs_are_replayed_together_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: int, calls: int
+) -> None:
+    store, replays = MemoryBlobStore(), []
+    refs = [write_changelog(store, f"c{n}", n, changes([0, 8], value=n)) for n in range(1, 4)]
+
+    class Counting(DictState):
+        def replay(self, sections: Any) -> None:
+            replays.append(sections["s"].num_rows)
+            super().replay(sections)
+
+    monkeypatch.setattr("anabranch.durability.restore._REPLAY_BYTES", limit)
+    states = load_groups(store, manifest([], refs), [0], Counting)
+    assert states[0].state.content == {("s", 0): 3, ("s", 8): 3}
+    assert len(replays) == calls
+    assert sum(replays) == 6
+
+
 def test_few_groups_of_a_large_snapshot_are_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryBlobStore()
     hashes = random_hashes(2000)
