@@ -35,11 +35,10 @@ def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Step
         yield Count("waves")
         if 0 < size * group_bytes <= SMALL_BYTES:
             yield Count("small_waves")
-            yield NextEpoch()
-            brought = yield from _post_copy(step)
+            brought = yield from _at_once(step)
         else:
             brought = yield from _pre_copy(step, delta)
-        yield Clean(step)
+            yield Clean(step)
         group_bytes = brought // len(step)  # 0: not known, as where replicas were there already
         size = max(1, min(wave, WAVE_BYTES // max(1, group_bytes)))
 
@@ -68,6 +67,14 @@ def _pre_copy(step: tuple[Move, ...], delta: int) -> Generator[Step, Outcome, in
         yield Count("post_copies")
         yield from _post_copy(step)
     return copied["bytes"]
+
+
+def _at_once(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
+    """In as few calls as can be, and what the sources still hold goes at the end of the move."""
+    yield NextEpoch()
+    yield Flip(step)
+    imported = yield Import(step)
+    return imported["bytes"]
 
 
 def _post_copy(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
