@@ -75,6 +75,7 @@ def test_restored_with_other_parallelism_and_a_new_checkpoint(
     shutil.rmtree(savepoint)
     before = dict(oracle.counts)
     with Cluster(tmp_path / "new", workers=3) as cluster:
+        assert cluster.coordinator.status()["operators"]["counts"]["in_memory"] == 0.0
         run(cluster, oracle, range(1), query="another")
     # Restarted, the first batch may run again: from what the savepoint brought.
     oracle.counts = before

@@ -128,7 +128,9 @@ class Coordinator:
         if is_restored:
             initial = []  # it is in the savepoint's state
         with self._lock:
-            self._operators[name] = Operator(name, definition, pickled, initial, definition_id)
+            self._operators[name] = Operator(
+                name, definition, pickled, initial, definition_id, is_restored
+            )
         self.announce(name)
         for worker, peer in self._pool.peers().items():
             try:

@@ -51,6 +51,8 @@ class Operator:
     pickled: bytes
     initial: list[str]
     definition_id: int
+    is_restored: bool = False
+    """From a savepoint: there is state before the first epoch."""
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
     times: tuple[int, BatchTimes] | None = None
@@ -185,7 +187,9 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
-                "in_memory": 1.0 if committed is None else _in_memory(name, reports, routing),
+                "in_memory": _in_memory(name, reports, routing)
+                if committed is not None or operators[name].is_restored
+                else 1.0,  # of nothing
                 "hit_rate": _hit_rate(name, reports),
                 "batches": [
                     asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]

@@ -58,8 +58,11 @@ def attach(
         )
     plan.input.sparkSession.conf.set(ADAPTIVE, "false")
     clock.watch(name, plan)
-    initial = _save_initial_state(blobs, plan, name)
+    initial = [] if plan.initial is None else [initial_path(name, 0)]
     definition_id = coordinator.register(name, plan.definition, initial)
+    for path in initial:  # kept in the location: the first batch may have to run again
+        assert plan.initial is not None
+        blobs.write(path, encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
     config = LaneConfig(
         coordinator.address, coordinator.token, name, definition_id, coordinator.keyspace, lanes
     )
@@ -98,12 +101,3 @@ def _numbered(carry: LaneFunction) -> LaneFunction:
             )
 
     return run_lane
-
-
-def _save_initial_state(blobs: BlobStore, plan: OperatorPlan, name: str) -> list[str]:
-    """Keep the initial rows in the location: the first batch may have to run again."""
-    if plan.initial is None:
-        return []
-    path = initial_path(name, 0)
-    blobs.write(path, encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
-    return [path]

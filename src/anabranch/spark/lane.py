@@ -254,7 +254,7 @@ class LaneRun:
 
     def _receive(self, exchange: Exchange) -> None:
         """Take all outputs of one worker or none."""
-        received: list[pa.RecordBatch] = []
+        received = Spool()
         report: Message | None = None
         while (chunk := exchange.read()) is not None:
             batch, message = chunk
