@@ -155,6 +155,15 @@ def error_from_condition(condition: str, message: str) -> AnabranchError:
     return _tree(AnabranchError).get(condition, AnabranchError)(message)
 
 
+def unexpected(error: Exception) -> AnabranchError:
+    """Any error as one of ours; one that nobody thought of keeps its name."""
+    if isinstance(error, AnabranchError):
+        return error
+    return AnabranchError(
+        f"{type(error).__name__}: {error}. Nothing was changed; start the query again."
+    )
+
+
 def displaced(operator: str) -> InvalidArgument:
     """Tasks of the stage are not the operator's lanes."""
     return InvalidArgument(

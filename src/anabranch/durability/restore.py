@@ -100,13 +100,13 @@ def _gathered(
 def joined(parts: Iterable[Sections]) -> list[Sections]:
     """Parts put together as long as they have the same columns, which may change with time."""
     runs: list[dict[str, list[pa.Table]]] = []
-    columns: dict[str, list[str]] = {}
+    columns: dict[str, list[tuple[str, pa.DataType]]] = {}
     for sections in parts:
         for name, table in sections.items():
-            names = [column for column in table.column_names if column != KEPT]
-            if not runs or columns.setdefault(name, names) != names:
+            found = [(field.name, field.type) for field in table.schema if field.name != KEPT]
+            if not runs or columns.setdefault(name, found) != found:
                 runs.append({})
-                columns = {name: names}
+                columns = {name: found}
             runs[-1].setdefault(name, []).append(table)
     return [
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
@@ -41,11 +42,13 @@ class OpenFiles:
         self.store = store
         self._open: dict[str, PageFile] = {}
         self._held = 0
+        self._lock = threading.Lock()
 
     def keep(self, paths: Collection[str]) -> None:
         """Forget what is not listed."""
-        self._open = {path: file for path, file in self._open.items() if path in paths}
-        self._held = sum(file.held_bytes for file in self._open.values())
+        with self._lock:
+            self._open = {path: file for path, file in self._open.items() if path in paths}
+            self._held = sum(file.held_bytes for file in self._open.values())
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file is open."""
@@ -58,10 +61,11 @@ class OpenFiles:
             file = PageFile(kind, self.store, ref.path, crc=ref.crc, size=ref.bytes)
             if kind == SNAPSHOT:
                 check_holds(file, self.store.full_name(ref.path), ref.groups)
-            if self._held + file.held_bytes > HELD_BYTES:
-                file.let_go()
-            self._held += file.held_bytes
-            self._open[ref.path] = file
+            with self._lock:
+                if self._held + file.held_bytes > HELD_BYTES:
+                    file.let_go()
+                self._held += file.held_bytes
+                self._open[ref.path] = file
         return file
 
 

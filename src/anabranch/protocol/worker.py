@@ -155,11 +155,12 @@ class WorkerMachine:
 
     # -- observation --
 
-    def is_busy(self, operator: str, group: KeyGroup | None = None) -> bool:
-        """Whether a transaction of the operator (on a key group) is between end mark and answer."""
+    def is_busy(self, operator: str, group: KeyGroup | None = None, shadows: bool = False) -> bool:
+        """Whether a (shadow) transaction (on a key group) is between end mark and answer."""
         return any(
             tx.phase in BUSY and tx.opened.operator == operator and (group in (None, *tx.fresh))
             for tx in self.transactions.values()
+            if tx.opened.is_shadow or not shadows
         )
 
     def is_put_off(self, operator: str, group: KeyGroup) -> bool:

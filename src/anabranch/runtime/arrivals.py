@@ -250,12 +250,15 @@ class Arrivals:
         counted["from_store"] += len(lost)
         for record in lost:
             self._arriving.note_on_demand(record.group, {"from_store": 1})
-        adopted = [record for record in lost if record.is_adopted]
+        # Where changelogs have rows, these are of the whole key group: a part cannot be completed.
+        adopted = [r for r in lost if r.is_adopted and not slot.engine.logs_rows]
         known = [r for r in records if r.source == STORE and r.is_coming]
         in_part = {record.group for record in (*adopted, *known)}
         whole = [g for g in effect.groups if g not in here and g not in in_part]
         for record in lost:
             self._arriving.give_up(record)
+        if not (whole or known or adopted):
+            return []  # the sources had everything: the store is not asked
         if self._stored.reads_keys(slot) and slot.has_stored(effect.as_of):
             for record in adopted:
                 known.append(self._arriving.turn_to_store(record))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from anabranch.durability.manifest import Manifest, next_manifest
 from anabranch.durability.store import StateStore
-from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
+from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable, unexpected
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.keyspace import KeySpace
 from anabranch.model.routing import initial_routing
@@ -345,8 +345,8 @@ class Coordinator:
                 self._store.commit(manifest)
                 self._operators[name].exists(manifest)
                 crash_point("coordinator", "after-manifest")
-        except AnabranchError as error:
-            self._dispatch(protocol.ManifestFailed(name, epoch, error))
+        except Exception as error:  # whatever it is, lanes wait for the end of it
+            self._dispatch(protocol.ManifestFailed(name, epoch, unexpected(error)))
             return
         seconds = self._operators[name].note_commit(epoch)
         self._dispatch(protocol.ManifestWritten(name, epoch))

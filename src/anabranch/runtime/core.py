@@ -69,11 +69,12 @@ class WorkerCore:
             case protocol.DropOutputs():
                 for group in effect.groups:
                     self.slots[effect.operator].outputs.pop(group, None)
-            case protocol.AnswerTransaction():
-                run = self.running[effect.tx]
-                run.todo.put(self.answer(run))
             case _:
-                self.running[effect.tx].todo.put(effect)
+                run = self.running.get(effect.tx)
+                if run is None:
+                    return  # whoever worked on it has failed
+                is_answer = isinstance(effect, protocol.AnswerTransaction)
+                run.todo.put(self.answer(run) if is_answer else effect)
 
     def _dropped(self, operator: str, groups: tuple[int, ...] | None) -> None:
         for listener in self.on_drop:
@@ -91,12 +92,18 @@ class WorkerCore:
         """Whether it belongs to this worker; call it with `changed` taken."""
         return self.machine.owners.is_owner(KeyGroup(group))
 
-    def wait_idle(self, operator: str, groups: Iterable[int], timeout_seconds: float) -> None:
-        """Wait until no transaction of the operator is busy with the key groups."""
+    def wait_idle(
+        self,
+        operator: str,
+        groups: Iterable[int],
+        timeout_seconds: float,
+        shadows: bool = False,
+    ) -> None:
+        """Wait until no transaction (or no shadow transaction) is busy with the key groups."""
         wanted = [KeyGroup(group) for group in groups]
 
         def is_idle() -> bool:
-            return not any(self.machine.is_busy(operator, group) for group in wanted)
+            return not any(self.machine.is_busy(operator, group, shadows) for group in wanted)
 
         with self.changed:
             if not self.changed.wait_for(is_idle, timeout_seconds):

@@ -237,6 +237,8 @@ class Exports:
             as_of = number_of(held.as_of)
             if wanted is not None and as_of != wanted:
                 raise Gone
+            if core.machine.is_busy(slot.name, KeyGroup(group), shadows=True):
+                raise Gone  # it is about to come back, and being brought forward
             slot.pins[group] += 1
         try:
             yield state, as_of

@@ -29,6 +29,7 @@ UNIT_BYTES = 1 << 20
 """About so much is asked for at a time when bins come one by one: what is needed overtakes it."""
 
 HEAT_SECONDS_MAX = 10.0
+SHADOW_SECONDS_MAX = 60.0
 
 Unit = tuple[Arriving, list[int] | None]
 """A key group and some of its bins; None: all that are missing."""
@@ -140,6 +141,8 @@ class Imports:
         slot = self._core.slots.get(some.operator)
         if slot is None:
             return
+        # A shadow transaction that began before the grant would come on top of what is brought.
+        self._core.wait_idle(slot.name, wanted, SHADOW_SECONDS_MAX, shadows=True)
         head = {
             "operator": slot.name,
             "definition": slot.definition_id,
@@ -224,6 +227,8 @@ class Imports:
             epoch = slot.committed
             if epoch is None or (record.state is not None and epoch < record.as_of):
                 return  # the next transaction knows its base
+            if record.is_adopted and slot.engine.logs_rows:
+                return  # not in parts: the next transaction takes all of it
             try:
                 if record.is_adopted:
                     with slot.apply_lock:

@@ -162,6 +162,8 @@ class Orders:
         with core.changed:
             if core.is_owner(group) or core.slots.get(slot.name) is not slot:
                 return
+            if core.machine.is_busy(slot.name, KeyGroup(group)):
+                return  # a shadow transaction works on the replica before; copied again later
             slot.put(group, state, received.wear)
             self._arriving.logs.drop(slot.name, (group,))
             assert received.log is not None
@@ -245,6 +247,9 @@ class Orders:
                 self._note_replica(slot, group, received.as_of)
             try:
                 received.replay(state)
+                if slot.engine.logs_rows:  # else rows pile up until it is granted
+                    slot.engine.catch_up({group: state})
+                    state.begin()
             except BaseException as error:
                 self._lose_replica(slot, group, error)
                 raise
@@ -306,11 +311,14 @@ class Orders:
         with self._core.changed:
             gone = {group for group in groups if not self._core.is_owner(group)}
         with self._copying_lock:
-            self._cleaned.update(dict.fromkeys(groups, message["version"]))
+            for group in groups:
+                self._cleaned[group] = max(self._cleaned.get(group, 0), message["version"])
             for copying in self._copying:
                 copying.groups -= gone
             is_copying = bool(self._copying)
         with self._core.changed:
+            for operator in self._core.slots:  # of copies that came to nothing
+                self._arriving.logs.drop(operator, tuple(groups))
             dropped = tuple(KeyGroup(group) for group in groups)
             self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
             replicas = {replica.source for replica in self._arriving.replicas.values()}

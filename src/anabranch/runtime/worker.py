@@ -48,7 +48,7 @@ from anabranch.runtime.transaction import (
     TransactionOutput,
     rows_of_groups,
 )
-from anabranch.transport.server import ConnectionLost, Item
+from anabranch.transport.server import Item
 from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.worker")
@@ -246,7 +246,7 @@ class Worker:
                 if not run.todo.empty():  # refused or replaced meanwhile
                     return
                 run.rows.append(batch)
-        except (ConnectionLost, AnabranchError):  # or no disk is left for the rows
+        except BaseException:  # the lane has gone, or there is no room for its rows
             self._core.dispatch(protocol.LaneGone(run.opened.tx))
             raise
         if run.todo.empty():

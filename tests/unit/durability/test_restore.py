@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +124,19 @@ def test_changelogs_are_replayed_together_up_to_a_limit(
     assert states[0].state.content == {("s", 0): 3, ("s", 8): 3}
     assert len(replays) == calls
     assert sum(replays) == 6
+
+
+def test_columns_that_change_their_type_are_not_put_together() -> None:
+    store = MemoryBlobStore()
+    table = changes([0], value=1)
+    at = table.schema.get_field_index("count")
+    narrow = table.set_column(at, "count", table.column("count").cast(pa.int32()))
+    refs = [
+        write_changelog(store, "c1", 1, narrow),
+        write_changelog(store, "c2", 2, changes([0], value=2)),
+    ]
+    states = load_groups(store, manifest([], refs), [0], DictState)
+    assert states[0].state.content == {("s", 0): 2}
 
 
 def test_few_groups_of_a_large_snapshot_are_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:

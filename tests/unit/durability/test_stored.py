@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from anabranch.processor.columnar.selection import Nth
 from anabranch.processor.contract import BatchTimes, RowChunk
 from tests.integration.operators import Case, hashes_of, make_case
 from tests.unit.columnar.support import MemoryTransaction
+from tests.unit.durability.samples import changes
 
 KEYSPACE = KeySpace(8, 4)
 GROUPS = tuple(range(KEYSPACE.groups))
@@ -246,3 +248,20 @@ def test_what_stays_in_memory_of_files_is_bounded(
 
 def _hashes(sections: dict[str, pa.Table]) -> Any:
     return np.concatenate([table.column(HASH).to_numpy() for table in sections.values()])
+
+
+def test_files_are_opened_while_others_are_forgotten() -> None:
+    """Two threads of a worker at once."""
+    store, refs = MemoryBlobStore(), []
+    buffers = encode_changelog({"s": changes([1])}, KEYSPACE)
+    for n in range(400):
+        store.write(f"c{n}", buffers)
+        refs.append(file_ref(f"c{n}", n, buffers, GROUPS))
+    files, paths = OpenFiles(store), {ref.path for ref in refs[::2]}
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(lambda: [files.get(CHANGELOG, ref) for _ in range(5) for ref in refs])
+        while not opening.done():
+            files.keep(paths)
+        assert len(opening.result()) == 2000
+    files.keep(paths)
+    assert not any(files.has(ref) for ref in refs[1::2])
