@@ -23,6 +23,7 @@ from anabranch.simulation import source as source_side
 from anabranch.simulation.parcels import Partial, bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
+from anabranch.simulation.target import Target
 from anabranch.simulation.worker import WorkerProcess
 
 SEEDS_MAX = 2_500
@@ -73,6 +74,11 @@ def parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
 def due_timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The source sends only what rows need."""
     patch.setattr(source_side, "_due", lambda state, want: frozenset())
+
+
+def imports_do_not_wait_for_shadows(patch: pytest.MonkeyPatch) -> None:
+    """What a shadow transaction is about to apply is in what the import brings."""
+    patch.setattr(Target, "is_shadowed", lambda self, group: False)
 
 
 def fetched_keys_are_overwritten(patch: pytest.MonkeyPatch) -> None:
@@ -307,6 +313,7 @@ MUTATIONS: list[Patch] = [
     restart_waits_for_the_dead,
     busy_replicas_stay,
     deltas_stay_at_the_source,
+    imports_do_not_wait_for_shadows,
 ]
 
 

@@ -212,6 +212,8 @@ class Target:
             return True
         if any(group in tx.loading for tx in process.machine.transactions.values()):
             return False
+        if self.is_shadowed(group):
+            return False
         if sources.get(group) == protocol.STORE:
             return True
         if parcel is None or group not in sources:
@@ -226,6 +228,10 @@ class Target:
         process.cluster.count("groups_imported")
         process.handle(protocol.GroupsImported(OPERATOR, ((group, parcel.as_of),)))
         return True
+
+    def is_shadowed(self, group: KeyGroup) -> bool:
+        """Whether a shadow transaction that began before the grant still works on it."""
+        return self.process.machine.is_busy(OPERATOR, group, shadows=True)
 
     def want_all(self, group: KeyGroup, bins: frozenset[int]) -> Want:
         """What an import asks for."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from anabranch.simulation.orders import Job
 
 APPLY_TICKS, PERSIST_TICKS = 3, 5
+SHADOW_TICKS = 24
+"""Shadow transactions may have to wait for those that somebody waits for."""
 
 
 @dataclass(slots=True)
@@ -260,7 +262,9 @@ class WorkerProcess:
                 self._forward(effect)
             case protocol.ApplyTransaction():
                 label = f"{name} tx{effect.tx} apply {effect.groups}"
-                schedule.after(schedule.delay(APPLY_TICKS), label, self._apply, effect)
+                is_shadow = self.exchanges[effect.tx].opened.is_shadow
+                delay = schedule.delay(SHADOW_TICKS if is_shadow else APPLY_TICKS)
+                schedule.after(delay, label, self._apply, effect)
             case protocol.PersistChanges():
                 self._persist(effect.tx)
             case protocol.AnswerTransaction():
