@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -106,28 +106,19 @@ class Member:
         self.worker.close()
 
 
-class Pair:
+class Pair(ExitStack):
     """w1 owns everything, w2 nothing yet."""
 
     def __init__(self, folder: Path, definition: Any = None, **settings: Any) -> None:
+        super().__init__()
         definition = definition or Counting()
         self.blobs = BlobStore(folder)
         self.w1 = Member("w1", folder, definition, **settings)
         self.w2 = Member("w2", folder, definition, **settings)
         self.w1.worker.action("grant", encode({"groups": ALL, "version": 1}))
         self._manifest: Manifest | None = None
-
-    def __enter__(self) -> Pair:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.w1.close()
-        self.w2.close()
+        self.callback(self.w1.close)
+        self.callback(self.w2.close)
 
     def order(self, to: Member, what: str, version: int, **more: Any) -> dict[str, int]:
         """As the coordinator gives it, about the key group that moves."""
