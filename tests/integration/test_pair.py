@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.errors import AnabranchError
 from anabranch.runtime import exports
 from tests.integration.counting import Counting, CountingEngine
+from tests.integration.harness import Cluster
 from tests.integration.pair import ALL, KEYSPACE, MOVED, NAME, Pair, keys_of, rows_of
 
 INDEPENDENT: dict[str, Any] = {
@@ -165,9 +167,6 @@ def test_a_source_dies_when_a_part_has_come(
 def test_unexpected_failures_of_a_commit_do_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anabranch.errors import AnabranchError
-    from tests.integration.harness import Cluster
-
     keys = np.arange(20).tolist()
     with Cluster(tmp_path) as cluster:
         store = cluster.coordinator._store

@@ -60,9 +60,8 @@ def attach(
     clock.watch(name, plan)
     initial = [] if plan.initial is None else [initial_path(name, 0)]
     definition_id = coordinator.register(name, plan.definition, initial)
-    for path in initial:  # kept in the location: the first batch may have to run again
-        assert plan.initial is not None
-        blobs.write(path, encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
+    if plan.initial is not None:  # kept in the location: the first batch may have to run again
+        blobs.write(initial[0], encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
     config = LaneConfig(
         coordinator.address, coordinator.token, name, definition_id, coordinator.keyspace, lanes
     )
