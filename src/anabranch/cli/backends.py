@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import count
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import print_result, show_progress
@@ -28,14 +29,14 @@ def register(kinds: Subparsers) -> None:
     )
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (all)")
-    add("--rows", type=int, default=500_000, help="rows a batch (500000)")
-    add("--keys", type=int, default=1_000_000, help="number of keys (1000000)")
-    add("--batches", type=int, default=5, help="warm batches measured (5)")
-    add("--native-rows", type=int, default=50_000, help="... in part rows, compared (50000)")
-    add("--beyond-batches", type=int, default=12, help="batches over the large state (12)")
-    add("--beyond-rows", type=int, default=50_000, help="... with so many rows (50000)")
-    add("--state-memory-mb", type=int, default=64, help="memory limit of each worker (64)")
-    add("--workers", type=int, default=2, help="worker processes (2)")
+    add("--rows", type=count, default=500_000, help="rows a batch (500000)")
+    add("--keys", type=count, default=1_000_000, help="number of keys (1000000)")
+    add("--batches", type=count, default=5, help="warm batches measured (5)")
+    add("--native-rows", type=count, default=50_000, help="... in part rows, compared (50000)")
+    add("--beyond-batches", type=count, default=12, help="batches over the large state (12)")
+    add("--beyond-rows", type=count, default=50_000, help="... with so many rows (50000)")
+    add("--state-memory-mb", type=count, default=64, help="memory limit of each worker (64)")
+    add("--workers", type=count, default=2, help="worker processes (2)")
     add("--json", action="store_true", help="print JSON, one line for each")
     parser.set_defaults(run=run_backends)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import print_result, show_progress
 
@@ -30,10 +31,10 @@ def register(kinds: Subparsers) -> None:
     parser.add_argument(
         "--modes", nargs="+", choices=CHECKPOINTS, default=list(CHECKPOINTS), help="which (all)"
     )
-    parser.add_argument("--state-gb", type=float, default=0.5, help="size of the state (0.5)")
-    parser.add_argument("--rate", type=float, help="rows a second (a third of the capacity)")
-    parser.add_argument("--seconds", type=float, default=8.0, help="steady load (8)")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each mode (1)")
+    parser.add_argument("--state-gb", type=positive, default=0.5, help="size of the state (0.5)")
+    parser.add_argument("--rate", type=positive, help="rows a second (a third of the capacity)")
+    parser.add_argument("--seconds", type=positive, default=8.0, help="steady load (8)")
+    parser.add_argument("--repeat", type=count, default=1, help="runs of each mode (1)")
     parser.add_argument("--json", action="store_true", help="print JSON, one line for each run")
     parser.set_defaults(run=run_checkpoints)
 

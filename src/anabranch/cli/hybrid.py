@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import print_result, show_progress
 
@@ -28,10 +29,10 @@ def register(kinds: Subparsers) -> None:
     )
     add = parser.add_argument
     add("--states", nargs="+", choices=STATES, default=list(STATES), help="which ones (all)")
-    add("--state-gb", type=float, default=0.25, help="size of the state (0.25)")
-    add("--limit-share", type=float, default=0.4, help="memory limit, as a share of it (0.4)")
-    add("--rows", type=int, default=10_000, help="rows a batch (10000)")
-    add("--batches", type=int, default=20, help="batches measured (20)")
+    add("--state-gb", type=positive, default=0.25, help="size of the state (0.25)")
+    add("--limit-share", type=positive, default=0.4, help="memory limit, as a share of it (0.4)")
+    add("--rows", type=count, default=10_000, help="rows a batch (10000)")
+    add("--batches", type=count, default=20, help="batches measured (20)")
     add("--json", action="store_true", help="print JSON, one line for each")
     parser.set_defaults(run=run_hybrid)
 

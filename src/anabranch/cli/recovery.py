@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import print_result, show_progress
 
@@ -29,11 +30,11 @@ def register(kinds: Subparsers) -> None:
         epilog="example: anabranch bench recovery --state-gb 0.25 1 --sides hybrid spark",
     )
     add = parser.add_argument
-    add("--state-gb", nargs="+", type=float, metavar="GB", default=[0.5, 1.0, 2.0, 4.0])
+    add("--state-gb", nargs="+", type=positive, metavar="GB", default=[0.5, 1.0, 2.0, 4.0])
     add("--sides", nargs="+", choices=("hybrid", "local", "spark"), help="which ones (all)")
-    add("--rows", type=int, default=1_000, help="rows of the first batch (1000)")
-    add("--repeat", type=int, default=3, help="restarts with each state (3)")
-    add("--workers", type=int, default=2, help="worker processes (2)")
+    add("--rows", type=count, default=1_000, help="rows of the first batch (1000)")
+    add("--repeat", type=count, default=3, help="restarts with each state (3)")
+    add("--workers", type=count, default=2, help="worker processes (2)")
     add("--json", action="store_true", help="print JSON, one line for each")
     parser.set_defaults(run=run_recovery)
 

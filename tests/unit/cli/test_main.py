@@ -136,3 +136,20 @@ print(sorted(added & {"pyspark", "pyarrow", "pandas", "numpy"}))
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["recovery", "--state-gb", "-1"], "above 0"),
+        (["checkpoints", "--repeat", "0"], "at least 1"),
+        (["hybrid", "--limit-share", "0"], "above 0"),
+        (["backends", "--workers", "0"], "at least 1"),
+    ],
+)
+def test_benchmarks_refuse_sizes_that_cannot_be(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", *words])
+    assert error in capsys.readouterr().err
