@@ -31,10 +31,14 @@ with Cluster(Path(sys.argv[1]), definition=Hanging()) as cluster:
     if sys.argv[2] == "hanging":
         threading.Thread(target=cluster.run_batch, args=(1, [1]), daemon=True).start()
         time.sleep(1)
-    print(*cluster.coordinator.pids().values(), flush=True)
-    # As a driver waits for its query: nothing but a signal in this thread ends it.
+    # As a driver waits for its query: nothing but a signal ends it. One that comes just before
+    # `recv` would only be marked by Python, and nothing would wake it: hence the byte.
     left, right = socket.socketpair()
-    left.recv(1)
+    right.setblocking(False)
+    signal.set_wakeup_fd(right.fileno())
+    print(*cluster.coordinator.pids().values(), flush=True)
+    while left.recv(1):
+        pass
 """
 
 
