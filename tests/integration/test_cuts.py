@@ -174,7 +174,10 @@ def waiting_rows(folder: Path, case: Case, epoch: int) -> tuple[int, int]:
     return waits, sum(some.rows.num_rows for some in channels if some.is_applied)
 
 
-@pytest.mark.parametrize("mode", CHECKPOINTS)
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(m, marks=pytest.mark.soak if m == "full" else []) for m in CHECKPOINTS],
+)
 @pytest.mark.parametrize("name", ["windows", pytest.param("everything", marks=pytest.mark.soak)])
 def test_every_epoch_leads_to_the_same_end(tmp_path: Path, name: str, mode: str) -> None:
     case = make_case(name)

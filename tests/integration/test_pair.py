@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.durability import restore
 from anabranch.errors import AnabranchError
 from anabranch.runtime import exports
 from tests.integration.counting import Counting, CountingEngine
@@ -162,6 +163,29 @@ def test_a_source_dies_when_a_part_has_come(
         pair.w1.close()
         counts, _ = pair.w2.exchange(3, [MOVED], 6)
         assert counts == {key: 3 + int(key in some) for key in keys.tolist()}
+
+
+def test_what_the_source_does_not_have_is_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart most of the state may be in the store only: files are opened once."""
+    with Pair(tmp_path, state="local") as pair:
+        for epoch in range(3):
+            pair.commit(epoch, pair.w1.exchange(epoch, ALL, 1)[1])
+        pair.w2.slot.committed = 2
+        pair.w1.server.stop()
+        pair.order(pair.w2, "grant", 4, groups=ALL)
+        opened: list[str] = []
+        read = restore._open
+
+        def watched(store: Any, kind: bytes, ref: Any, groups: list[int]) -> Any:
+            opened.append(ref.path)
+            return read(store, kind, ref, groups)
+
+        monkeypatch.setattr(restore, "_open", watched)
+        assert pair.order(pair.w2, "import", 4, groups=ALL)["from_store"] == len(ALL)
+        assert len(opened) == len(set(opened)) == 3
+        assert set(pair.w2.exchange(3, ALL, 4)[0].values()) == {4}
 
 
 def test_unexpected_failures_of_a_commit_do_not_hang(

@@ -47,7 +47,7 @@ def service(
         yield service
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["rows", pytest.param("pandas", marks=pytest.mark.soak)])
 def test_state_variables(
     spark: SparkSession, service: StateService, tmp_path: Path, api: str
 ) -> None:

@@ -295,6 +295,7 @@ class ServiceRuns:
         with self._started("move", prepared) as (service, query):
             warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
             query.drain()
+            wait_until_in_memory(service, self.say)
             return self._back_and_forth(service, strategy, count)
 
     def _back_and_forth(

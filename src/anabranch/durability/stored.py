@@ -122,6 +122,10 @@ class StoredState:
             self._pages[group] = self._count_pages(group)
         return self._pages[group]
 
+    def is_mostly_logged(self, group: int) -> bool:
+        """Whether more of a key group is in changelogs than in a snapshot."""
+        return 2 * float(self.log_bytes[group]) > self.pages(group) * PAGE_BYTES
+
     def wear(self, group: int) -> list[int]:
         """Epoch of the snapshot, bytes of changelogs since."""
         return [int(self.snapshot_epochs[group]), round(self.log_bytes[group])]

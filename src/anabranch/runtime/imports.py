@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
+from anabranch.durability.restore import Restored
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Order
 from anabranch.runtime.arrivals import Arrivals
@@ -18,6 +19,7 @@ from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.pace import Pace
 from anabranch.runtime.peers import Peers
 from anabranch.runtime.received import Received, receive
+from anabranch.state.contract import GroupState
 from anabranch.transport.wire import Message
 
 _log = logging.getLogger("anabranch.worker")
@@ -167,8 +169,8 @@ class Imports:
         finally:
             for record, _ in wanted.values():
                 self._no_longer_receiving(record)
-        for record, _ in left.values():
-            self._from_store(slot, record, counted)
+        if left:
+            self._from_store(slot, [record for record, _ in left.values()], counted)
 
     def _is_wanted(self, record: Arriving) -> bool:
         if record.is_done or record.is_dead:
@@ -219,30 +221,51 @@ class Imports:
             if not record.missing and self._arriving.settle(slot, record):
                 counted["groups"] += 1
 
-    def _from_store(self, slot: OperatorSlot, record: Arriving, counted: Counter[str]) -> None:
-        """The source is gone: the last epoch known to exist, if it has what is missing."""
-        with record.lock:
-            if not self._is_wanted(record):
-                return
-            epoch = slot.committed
-            if epoch is None or (record.state is not None and epoch < record.as_of):
-                return  # the next transaction knows its base
-            if record.is_adopted and slot.engine.logs_rows:
+    def _from_store(
+        self, slot: OperatorSlot, records: list[Arriving], counted: Counter[str]
+    ) -> None:
+        """The source does not have it: the last epoch known to exist, if it has what is missing."""
+        epoch = slot.committed
+        whole = [r.group for r in records if self._is_wanted(r) and not r.is_adopted]
+        try:  # together: every file is opened once
+            restored = {} if epoch is None else slot.read(self._core.blobs, whole, epoch)
+        except AnabranchError as error:
+            _log.info("Key groups %s are left to the next batch: %s", whole, error)
+            return
+        for record in records:
+            with record.lock:
+                self._put_stored(slot, record, epoch, restored.pop(record.group, None), counted)
+
+    def _put_stored(
+        self,
+        slot: OperatorSlot,
+        record: Arriving,
+        epoch: int | None,
+        restored: Restored[GroupState] | None,
+        counted: Counter[str],
+    ) -> None:
+        """With the record's lock held."""
+        if not self._is_wanted(record):
+            return
+        if epoch is None or (record.state is not None and epoch < record.as_of):
+            return  # the next transaction knows its base
+        if record.is_adopted:
+            if slot.engine.logs_rows:
                 return  # not in parts: the next transaction takes all of it
             try:
-                if record.is_adopted:
-                    with slot.apply_lock:
-                        self._arrivals.complete_from_store(slot, record, epoch)
-                else:
-                    restored = slot.read(self._core.blobs, (record.group,), epoch)[record.group]
-                    record.state, record.as_of = restored.state, epoch
-                    record.wear, record.missing = restored.wear, set()
+                with slot.apply_lock:
+                    self._arrivals.complete_from_store(slot, record, epoch)
             except AnabranchError as error:
                 _log.info("Key group %s is left to the next batch: %s", record.group, error)
                 return
-            if self._arriving.settle(slot, record):
-                counted["groups"] += 1
-                counted["from_store"] += 1
+        elif restored is not None:
+            record.state, record.as_of = restored.state, epoch
+            record.wear, record.missing = restored.wear, set()
+        else:
+            return
+        if self._arriving.settle(slot, record):
+            counted["groups"] += 1
+            counted["from_store"] += 1
 
 
 def _kind(unit: Unit) -> tuple[str, str, int]:

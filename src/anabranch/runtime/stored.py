@@ -32,6 +32,9 @@ _log = logging.getLogger("anabranch.worker")
 UNIT_BYTES = 2 << 20
 """About so much comes at a time in the background: transactions wait a few milliseconds for it."""
 
+LOGGED_UNIT_BYTES = 16 << 20
+"""The same of what is mostly in changelogs: these are not by bin, each unit reads all of them."""
+
 PATIENCE = 2.0
 """For so many times as long as a unit took, the next one lets transactions go first."""
 
@@ -286,7 +289,9 @@ class StoredGroups:
         heat_of = self._heat(slot, record.group)
         missing = sorted(record.missing, key=lambda bin_: -heat_of[bin_])
         size = 1 + slot.in_store.get(record.group, 0) // max(1, len(missing))
-        return slot, record, sorted(missing[: max(1, UNIT_BYTES // size)])
+        stored = slot.stored_at(self._core.blobs, record.as_of)
+        unit = LOGGED_UNIT_BYTES if stored.is_mostly_logged(record.group) else UNIT_BYTES
+        return slot, record, sorted(missing[: max(1, unit // size)])
 
     def _heat(self, slot: OperatorSlot, group: int) -> Heat:
         rows: Heat = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)[group]

@@ -85,7 +85,7 @@ def q5_by_batches(batches: list[tuple[pa.Table, int]]) -> pa.Table:
 
 @pytest.mark.parametrize(
     "name",
-    ["q7", "auction", *(pytest.param(q, marks=pytest.mark.soak) for q in ("q4", "q5", "q6", "q8"))],
+    ["auction", *(pytest.param(q, marks=pytest.mark.soak) for q in ("q4", "q5", "q6", "q7", "q8"))],
 )
 def test_late_events_are_dropped(spark: SparkSession, tmp_path: Path, name: str) -> None:
     workload, kinds = late_workload(name)

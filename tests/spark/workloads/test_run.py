@@ -70,7 +70,7 @@ def test_stopping_early_keeps_what_was_done(spark: SparkSession, tmp_path: Path)
     assert result.timeline.end > 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ctrl_c_tells_what_was_done(tmp_path: Path) -> None:
     words = ["run", "key-count", "--keys", "100", "--rate", "1000", "--duration", "10m"]
     words += ["--rescale", "3@2s", "--verify", "--json", str(tmp_path / "out.json")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -41,7 +42,14 @@ def test_stateless(spark: SparkSession, tmp_path: Path, name: str) -> None:
         assert running.sink.rows > 0
 
 
-@pytest.mark.parametrize("name", [*STATEFUL, "auction", "key-count"])
+def stateful() -> list[Any]:
+    """A join, a window, a join of windows and the rest; queries much like these are for soak."""
+    quick = {"q3", "q5", "q8", "auction", "key-count"}
+    names = [*STATEFUL, "auction", "key-count"]
+    return [pytest.param(n, marks=[] if n in quick else pytest.mark.soak) for n in names]
+
+
+@pytest.mark.parametrize("name", stateful())
 def test_stateful(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """In one run: a quiet part, one with a rescale, one in which a worker is killed."""
     with Running(spark, tmp_path, workload_named(name)) as running:
