@@ -226,9 +226,11 @@ class Imports:
     ) -> None:
         """The source does not have it: the last epoch known to exist, if it has what is missing."""
         epoch = slot.committed
+        if epoch is None:
+            return  # the next transaction knows its base
         whole = [r.group for r in records if self._is_wanted(r) and not r.is_adopted]
         try:  # together: every file is opened once
-            restored = {} if epoch is None else slot.read(self._core.blobs, whole, epoch)
+            restored = slot.read(self._core.blobs, whole, epoch) if whole else {}
         except AnabranchError as error:
             _log.info("Key groups %s are left to the next batch: %s", whole, error)
             return
@@ -240,15 +242,15 @@ class Imports:
         self,
         slot: OperatorSlot,
         record: Arriving,
-        epoch: int | None,
+        epoch: int,
         restored: Restored[GroupState] | None,
         counted: Counter[str],
     ) -> None:
         """With the record's lock held."""
         if not self._is_wanted(record):
             return
-        if epoch is None or (record.state is not None and epoch < record.as_of):
-            return  # the next transaction knows its base
+        if record.state is not None and epoch < record.as_of:
+            return
         if record.is_adopted:
             if slot.engine.logs_rows:
                 return  # not in parts: the next transaction takes all of it

@@ -25,7 +25,7 @@ from anabranch.processor.channel import ChannelEngine
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
-from anabranch.runtime.wear import Wear, due
+from anabranch.runtime.wear import Wear, due, owed
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.channel import Waiting
 from anabranch.state.contract import GroupState, Sections
@@ -49,6 +49,8 @@ class OperatorSlot:
     wear: dict[int, Wear] = field(default_factory=dict)
     bytes_changed: int = 0
     """Since snapshots were last thought of."""
+    snapshot_debt: float = 0.0
+    """Bytes that snapshots have written too early."""
     rows_lately: dict[int, float] = field(default_factory=dict)
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -264,7 +266,9 @@ class OperatorSlot:
         }
         changed, self.bytes_changed = self.bytes_changed, 0
         if every_seconds is None:
-            return due(wear, sizes, epoch, changed, patience)
+            chosen = due(wear, sizes, epoch, changed, patience, self.snapshot_debt)
+            self.snapshot_debt = owed(chosen, sizes, changed, self.snapshot_debt)
+            return chosen
         if time.monotonic() - self.saved_at >= every_seconds:
             self.saved_at = time.monotonic()
             self.to_save = {group for group in sizes if self.has_changed(group)}

@@ -289,9 +289,17 @@ class StoredGroups:
         heat_of = self._heat(slot, record.group)
         missing = sorted(record.missing, key=lambda bin_: -heat_of[bin_])
         size = 1 + slot.in_store.get(record.group, 0) // max(1, len(missing))
+        return slot, record, sorted(missing[: max(1, self._unit_bytes(slot, record) // size)])
+
+    def _unit_bytes(self, slot: OperatorSlot, record: Arriving) -> int:
+        limit = self._core.config.state_memory_bytes
         stored = slot.stored_at(self._core.blobs, record.as_of)
-        unit = LOGGED_UNIT_BYTES if stored.is_mostly_logged(record.group) else UNIT_BYTES
-        return slot, record, sorted(missing[: max(1, unit // size)])
+        if not stored.is_mostly_logged(record.group):
+            return UNIT_BYTES
+        if limit is None:
+            return LOGGED_UNIT_BYTES
+        # It must fit above the share that is full, or it would be evicted at once.
+        return min(LOGGED_UNIT_BYTES, max(UNIT_BYTES, round((1 - FULL_SHARE) / 2 * limit)))
 
     def _heat(self, slot: OperatorSlot, group: int) -> Heat:
         rows: Heat = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)[group]

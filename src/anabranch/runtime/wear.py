@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 GROWTH = 2.0
@@ -38,13 +38,15 @@ def due(
     epoch: int,
     changed: int,
     patience: float = 1.0,
+    debt: float = 0.0,
 ) -> list[int]:
     """Key groups to save after an epoch with so many bytes of changes, the most worn first.
 
-    `sizes` has the bytes of each key group that is here.
+    `sizes` has the bytes of each key group that is here; `debt` is what epochs before have saved
+    too much.
     """
     worn = {group: _wear(wear[group], size, epoch) for group, size in sizes.items()}
-    budget = CATCH_UP * max(changed / GROWTH, sum(sizes.values()) / LATE_EPOCHS, 1)
+    budget = _budget(sizes, changed) - debt
     chosen = []
     for group in sorted(worn, key=lambda g: -worn[g]):
         if worn[group] < patience or budget <= 0:
@@ -52,6 +54,17 @@ def due(
         chosen.append(group)
         budget -= sizes[group]
     return chosen
+
+
+def owed(chosen: Collection[int], sizes: Mapping[int, int], changed: int, debt: float) -> float:
+    """The debt for the next epoch: key groups are larger than what one epoch may save."""
+    spent = sum(sizes[group] for group in chosen)
+    most = max(sizes.values(), default=0)  # what was owed for more is for others now
+    return min(max(0.0, debt + spent - _budget(sizes, changed)), most)
+
+
+def _budget(sizes: Mapping[int, int], changed: int) -> float:
+    return CATCH_UP * max(changed / GROWTH, sum(sizes.values()) / LATE_EPOCHS, 1)
 
 
 def _wear(wear: Wear, size: int, epoch: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.runtime.wear import BYTES_MIN, GROWTH, LATE_EPOCHS, PATIENCE_MOVING, Wear, due
+from anabranch.runtime.wear import BYTES_MIN, GROWTH, LATE_EPOCHS, PATIENCE_MOVING, Wear, due, owed
 
 BYTES = 10 * BYTES_MIN
 GROUPS = 64
@@ -63,3 +63,24 @@ def test_no_epoch_pays_for_all_yet_all_are_saved_in_time() -> None:
     longest = max(wear[group].bytes for group in SIZES)
     assert longest <= 2 * GROWTH * BYTES
     assert min(map(len, saved_at.values())) >= 5
+
+
+def test_large_key_groups_are_saved_one_at_a_time_and_no_faster_than_needed() -> None:
+    """Few changes in much state: only the number of epochs makes it due, all of it at once."""
+    wear, debt = worn(1), 0.0
+    saved_at: list[int] = []
+    for epoch in range(LATE_EPOCHS, 2 * LATE_EPOCHS):
+        chosen = due(wear, SIZES, epoch, 1, 1.0, debt)
+        debt = owed(chosen, SIZES, 1, debt)
+        assert len(chosen) <= 1 + GROUPS // LATE_EPOCHS
+        for group in chosen:
+            wear[group] = Wear(epoch)
+            saved_at.append(epoch)
+    assert len(saved_at) == GROUPS
+    # Two thirds of the epochs, where one of them a batch would have been over sooner.
+    assert saved_at[-1] - LATE_EPOCHS > LATE_EPOCHS // 2
+
+
+def test_debts_do_not_outlive_the_key_groups_that_made_them() -> None:
+    assert owed([0], {0: BYTES}, 1, 5.0 * BYTES) == BYTES
+    assert owed([], {}, 1, BYTES) == 0
