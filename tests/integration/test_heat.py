@@ -58,6 +58,7 @@ def test_what_was_hot_before_the_crash_comes_first(
 ) -> None:
     monkeypatch.setattr(StoredGroups, "start", lambda self: None)  # not by itself
     monkeypatch.setattr(stored, "UNIT_BYTES", 1)  # bin by bin
+    monkeypatch.setattr(stored, "LOGGED_UNIT_BYTES", 1)
     last = run_until_noted(tmp_path)
     assert len(set(map(place_of, HOT))) == len(HOT)
     worker = InProcess(tmp_path, counting.Counting(), last.epoch, whole_share=1e9)
