@@ -7,9 +7,11 @@ its parser and sets `run=function`; the function takes the parsed arguments, ret
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -47,6 +49,9 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 EXIT_TERMINATED = 143
+
+SAME_SECONDS = 1.0
+"""Signals so near each other are one: `timeout` sends each twice."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -104,11 +109,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM raises Terminated, once: a second one does not wait for anything."""
+    """SIGTERM raises Terminated, once: a second one, later, does not wait for anything."""
+    first: float | None = None
 
     def terminate(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
+        nonlocal first
+        if first is None:
+            first = time.monotonic()
+            raise Terminated
+        if time.monotonic() - first > SAME_SECONDS:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     if threading.current_thread() is not threading.main_thread():
         yield

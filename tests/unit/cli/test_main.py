@@ -99,7 +99,9 @@ def test_interrupt_is_quiet(command: ModuleType, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
-def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType, times: int) -> None:
+    """`timeout` sends it twice at once, which must not keep the command from cleaning up."""
     left = []
 
     def run(args: object) -> int:
@@ -107,6 +109,8 @@ def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
         finally:
+            for _ in range(times - 1):
+                os.kill(os.getpid(), signal.SIGTERM)
             left.append("cleaned up")
         return 0
 
