@@ -250,7 +250,7 @@ class Imports:
         if not self._is_wanted(record):
             return
         if record.state is not None and epoch < record.as_of:
-            return
+            return  # what is here is newer: the next transaction knows its base
         if record.is_adopted:
             if slot.engine.logs_rows:
                 return  # not in parts: the next transaction takes all of it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,7 +21,9 @@ STREAM = NexmarkConfig(rate=500, group=20, delayed=0.1, delay_ms=2000, in_flight
 PART, BATCH, SMALL_BATCH = 6000, 3000, 2000
 
 STATELESS = [name for name, query in QUERIES.items() if not query.stateful]
-STATEFUL = [name for name, query in QUERIES.items() if query.stateful]
+STATEFUL = [*(name for name, query in QUERIES.items() if query.stateful), "auction", "key-count"]
+QUICK = {"q3", "q5", "q8", "auction", "key-count"}
+"""A join, a window, a join of windows and the rest: queries much like these are for soak."""
 
 
 def workload_named(name: str) -> Workload:
@@ -42,14 +43,9 @@ def test_stateless(spark: SparkSession, tmp_path: Path, name: str) -> None:
         assert running.sink.rows > 0
 
 
-def stateful() -> list[Any]:
-    """A join, a window, a join of windows and the rest; queries much like these are for soak."""
-    quick = {"q3", "q5", "q8", "auction", "key-count"}
-    names = [*STATEFUL, "auction", "key-count"]
-    return [pytest.param(n, marks=[] if n in quick else pytest.mark.soak) for n in names]
-
-
-@pytest.mark.parametrize("name", stateful())
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.soak) for n in STATEFUL]
+)
 def test_stateful(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """In one run: a quiet part, one with a rescale, one in which a worker is killed."""
     with Running(spark, tmp_path, workload_named(name)) as running:
@@ -87,7 +83,7 @@ def test_closed_forms(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", [*STATEFUL, "auction", "key-count"])
+@pytest.mark.parametrize("name", STATEFUL)
 def test_every_strategy(spark: SparkSession, tmp_path: Path, name: str, strategy: str) -> None:
     with Running(spark, tmp_path, workload_named(name)) as running:
         running.part(PART, BATCH)
