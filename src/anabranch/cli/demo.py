@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.cli.arguments import check_folders, count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
 
@@ -43,9 +44,9 @@ def register(subparsers: Subparsers) -> None:
         ),
     )
     parser.add_argument(
-        "--seconds", type=float, default=8, help="steady load before, between and after (8)"
+        "--seconds", type=positive, default=8, help="steady load before, between and after (8)"
     )
-    parser.add_argument("--rate", type=int, default=RATE, help=f"rows a second ({RATE:,})")
+    parser.add_argument("--rate", type=count, default=RATE, help=f"rows a second ({RATE:,})")
     parser.add_argument("--strategy", default="live", help="how key groups move (live)")
     parser.add_argument(
         "--plot", type=Path, default=Path("anabranch-demo.png"), help="where the picture goes"
@@ -81,6 +82,7 @@ def run_demo(args: argparse.Namespace) -> int:
     from anabranch.migration.strategies import check
 
     check(args.strategy, {})
+    check_folders(args, "plot")
     check_java()
     print("Starting Spark and a state service with 2 workers ...", flush=True)
     from anabranch.bench.load import LoadedQuery

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.cli.arguments import positive
+from anabranch.cli.arguments import check_folders, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
 
@@ -133,14 +133,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
 
 
 def _check_places(args: argparse.Namespace) -> None:
-    from anabranch.errors import InvalidArgument
-
-    for option in ("json", "markdown"):
-        path = getattr(args, option)
-        if path and not path.absolute().parent.is_dir():
-            raise InvalidArgument(
-                f"--{option}: there is no folder {path.absolute().parent}. Create it first."
-            )
+    check_folders(args, "json", "markdown")
     if args.plots:
         from anabranch.bench.plots import check_matplotlib
 

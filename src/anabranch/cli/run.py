@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli.arguments import count, positive, seconds
+from anabranch.cli.arguments import check_folders, count, positive, seconds
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
 
@@ -136,9 +136,7 @@ def _settings(args: argparse.Namespace) -> RunSettings:
     check(args.strategy, {})
     if args.cores < 1:
         raise InvalidArgument("--cores must be at least 1.")
-    folder = args.json.absolute().parent if args.json else None
-    if folder and not folder.is_dir():
-        raise InvalidArgument(f"--json: there is no folder {folder}. Create it first.")
+    check_folders(args, "json")
     return RunSettings(
         rate=args.rate,
         duration=args.duration,

@@ -157,3 +157,8 @@ def test_benchmarks_refuse_sizes_that_cannot_be(
     with pytest.raises(SystemExit):
         cli.main(["bench", *words])
     assert error in capsys.readouterr().err
+
+
+def test_the_demo_needs_a_place_for_its_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--plot", "/no/such/folder/x.png"]) == 2
+    assert "--plot: there is no folder /no/such/folder. Create it first." in capsys.readouterr().err
