@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,9 @@ class OperatorSlot:
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
+    applier: ThreadPoolExecutor = field(init=False)
+    """Applies transactions. Always the same thread: allocators keep memory that was used before by
+    thread, and in another one each batch would touch megabytes for the first time."""
     is_applying: bool = False
     """Whether a transaction has it, rather than a snapshot or another worker."""
     saved_at: float = field(default_factory=time.monotonic)
@@ -86,6 +90,7 @@ class OperatorSlot:
 
     def __post_init__(self) -> None:
         self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
+        self.applier = ThreadPoolExecutor(1, f"anabranch-apply-{self.name}")
 
     @classmethod
     def open(
@@ -105,6 +110,11 @@ class OperatorSlot:
         slot.is_restored = is_restored
         slot.is_in_memory = backend is MEMORY
         return slot
+
+    def close(self) -> None:
+        """Let user code clean up; nothing is applied any more."""
+        self.engine.close()
+        self.applier.shutdown()
 
     @property
     def known_misses(self) -> int | None:

@@ -10,6 +10,8 @@ START_BYTES_PER_SECOND = 24 << 20
 LEAST_BYTES_PER_SECOND = 12 << 20
 """Hardly to be noticed on two cores at half load; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
+GROWTH = 8 << 20
+"""Bytes a second more after each second of batches: what a rate does shows a few batches later."""
 SLACK = 1.1
 """Batches may take this much longer than before the move, unless the user says otherwise."""
 LATELY = 3
@@ -19,7 +21,7 @@ FAR = 2
 
 
 class Pacer:
-    """Chooses a rate from the times of batches: halve when too slow, grow while all is well.
+    """Chooses a rate from the times of batches: halve when too slow, grow slowly while all is well.
 
     Each operator has its own measure and its own opinion; the slowest rate counts.
     """
@@ -55,7 +57,7 @@ class Pacer:
             self.slowdowns += 1
             lately.clear()  # see first what this does
         elif is_known:
-            rate = rate * 5 // 4
+            rate += int(GROWTH * seconds)
         self._rates[operator] = min(rate, self.limit)
         self.rate = min(self._rates.values())
         return self.rate

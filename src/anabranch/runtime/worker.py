@@ -131,7 +131,7 @@ class Worker:
         """Let user code clean up."""
         for slot in self._core.slots.values():
             with slot.apply_lock:
-                slot.engine.close()
+                slot.close()
         self._backend.close()
 
     def _install(self, body: bytes) -> Message:
@@ -167,7 +167,7 @@ class Worker:
             core.slots[name] = slot
             core.dispatch(protocol.OperatorInstalled(name))
         if replaced is not None:
-            replaced.engine.close()
+            replaced.close()
         return {}
 
     # -- transactions --
@@ -312,7 +312,7 @@ class Worker:
                     slot.is_applying = True
                     turn.callback(setattr, slot, "is_applying", False)
             turn.enter_context(run.timed("apply_ms"))
-            self._deferral.apply(slot, run)
+            slot.applier.submit(self._deferral.apply, slot, run).result()
 
     def _undo(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with slot.apply_lock:

@@ -14,9 +14,19 @@ BEFORE = {"a": [1.0] * 10}
 
 def test_it_grows_while_batches_are_as_before() -> None:
     pacer = Pacer(BEFORE)
-    rates = [pacer.batch_took("a", 1.0) for _ in range(60)]
+    rates = [pacer.batch_took("a", 1.0) for _ in range(200)]
     assert rates == sorted(rates)
     assert rates[-1] == MOST_BYTES_PER_SECOND
+
+
+def test_it_grows_by_time_not_by_batches() -> None:
+    """Six batches a second must not make a rate six times as much as one does."""
+    slow, quick = Pacer({"a": [1.0]}), Pacer({"a": [0.1]})
+    for _ in range(10):
+        slow.batch_took("a", 1.0)
+    for _ in range(100):
+        quick.batch_took("a", 0.1)
+    assert START_BYTES_PER_SECOND < quick.rate < 1.25 * slow.rate
 
 
 def test_single_slow_batches_do_not_count() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from anabranch.state.pool import STATE
 
 _CHUNK_BYTES_MAX = 256 << 20
 
@@ -41,7 +44,7 @@ class Arena:
         if len(array):
             parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             # Always a copy: a slice would keep the memory of the whole array alive.
-            self._chunks.append(pa.concat_arrays([*parts, parts[0].slice(0, 0)]))
+            self._chunks.append(_copied(parts))
             self._rows += len(array)
             self._merge()
         return first
@@ -53,7 +56,7 @@ class Arena:
             if chunks[-2].nbytes + chunks[-1].nbytes > _CHUNK_BYTES_MAX:
                 break
             last = chunks.pop()
-            chunks[-1] = pa.concat_arrays([chunks[-1], last])
+            chunks[-1] = pa.concat_arrays([chunks[-1], last], STATE)
         self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
 
     def take(self, rows: Rows) -> Any:
@@ -85,13 +88,18 @@ class Arena:
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
         kept = self.take(rows)
-        self._chunks = [kept] if len(kept) else []
+        self._chunks = [_copied([kept])] if len(kept) else []
         self._rows = len(kept)
 
     def clear(self) -> None:
         """Drop all rows."""
         self._chunks = []
         self._rows = 0
+
+
+def _copied(arrays: Sequence[Any]) -> Any:
+    """In memory of state. Of a single array, Arrow would return it as it is."""
+    return pa.concat_arrays([*arrays, arrays[0].slice(0, 0)], STATE)
 
 
 def _take(chunk: Any, rows: npt.NDArray[Any], mask: Any) -> Any:
