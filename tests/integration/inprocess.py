@@ -47,20 +47,27 @@ class InProcess:
 
     def batch(self, rows: pa.RecordBatch, times: BatchTimes) -> list[dict[str, Any]]:
         """The next epoch; its outputs."""
+        outputs = self.transaction(rows, times)
+        self.epoch += 1
+        return outputs
+
+    def transaction(
+        self, rows: pa.RecordBatch, times: BatchTimes, lane: int = 0, lanes: int = 1
+    ) -> list[dict[str, Any]]:
+        """One lane of the next epoch; its outputs."""
         header = {
             "operator": NAME,
             "definition": 1,
             "epoch": self.epoch + 1,
             "base": None if self.epoch < 0 else self.epoch,
-            "lane": 0,
-            "lanes": 1,
+            "lane": lane,
+            "lanes": lanes,
             "attempt": 1,
-            "groups": GROUPS,
+            "groups": [group for group in GROUPS if group % lanes == lane],
             "version": 1,
             "times": asdict(times),
             "initial": [],
         }
-        self.epoch += 1
         answer = self._worker.exchange(header, iter([rows] if rows.num_rows else []))
         return [row for some in answer.batches() for row in _plain(some)]
 

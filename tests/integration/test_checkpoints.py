@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from anabranch.durability.restore import load_groups, read_groups, split_by_grou
 from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.durability.store import StateStore
 from anabranch.model.stats import ROWS_DEFERRED
-from anabranch.processor.contract import BatchTimes
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.runtime import deferral, snapshots
 from anabranch.runtime.config import CHECKPOINTS
@@ -177,6 +178,33 @@ def test_rows_do_not_wait_for_a_slow_transaction(tmp_path: Path) -> None:
     run = Run(tmp_path, "unaligned", workers=1, definition=counting.Slow())
     run.until_deferred()
     run.end()
+
+
+def test_rows_are_put_aside_while_another_transaction_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: they do not wait until its thread is free."""
+    monkeypatch.setattr(deferral, "TURN_SECONDS", 0.01)
+    worker = InProcess(tmp_path, counting.Counting(), -1, checkpoint="unaligned")
+    worker.batch(rows_of(range(9)), BatchTimes(0, 0, 0))
+    is_applied, go_on, apply = threading.Event(), threading.Event(), worker.slot.engine.apply
+
+    def slow(tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        is_applied.set()
+        assert go_on.wait(WAIT)
+        return apply(tx, states)
+
+    monkeypatch.setattr(worker.slot.engine, "apply", slow)
+    nothing, times = rows_of([]), BatchTimes(1000, 0, 0)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(worker.transaction, nothing, times, 0, 2)
+        assert is_applied.wait(WAIT)
+        second = pool.submit(worker.transaction, nothing, times, 1, 2)
+        done, _ = wait([first, second], 10, FIRST_COMPLETED)
+        go_on.set()
+        assert done == {second}
+        first.result(WAIT)
+    worker.close()
 
 
 def test_full_checkpoints_need_no_changelog(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.errors import ServiceUnavailable
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from tests.integration import counting
 from tests.integration.harness import rows_of
@@ -21,20 +22,31 @@ def test_transactions_are_applied_by_one_thread(
 ) -> None:
     """Whichever thread of the server a lane meets: memory is warm where it was used before."""
     worker = InProcess(tmp_path, counting.Counting(), -1)
-    applied_by: list[int] = []
+    appliers: set[threading.Thread] = set()
+    servers: set[threading.Thread] = set()
     apply = worker.slot.engine.apply
 
     def noted(tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
-        applied_by.append(threading.get_ident())
+        appliers.add(threading.current_thread())
         return apply(tx, states)
 
+    def serve(epoch: int) -> list[dict[str, Any]]:
+        servers.add(threading.current_thread())
+        return worker.batch(rows_of(range(9)), BatchTimes(epoch, 0, 0))
+
     monkeypatch.setattr(worker.slot.engine, "apply", noted)
-    for epoch in range(4):
+    for epoch in range(3):
         with ThreadPoolExecutor(1) as server:
-            batch = server.submit(worker.batch, rows_of(range(9)), BatchTimes(epoch, 0, 0))
-            assert {row["n"] for row in batch.result()} == {epoch + 1}
-    before = threading.active_count()
+            assert {row["n"] for row in server.submit(serve, epoch).result()} == {epoch + 1}
     worker.close()
-    assert len(applied_by) == 4
-    assert len(set(applied_by)) == 1
-    assert threading.active_count() < before, "it ends with the worker"
+    assert len(servers) == 3
+    (applier,) = appliers
+    assert applier not in servers
+    assert not applier.is_alive(), "it ends with the worker"
+
+
+def test_a_transaction_that_comes_too_late_does_not_blame_its_operator(tmp_path: Path) -> None:
+    worker = InProcess(tmp_path, counting.Counting(), -1)
+    worker.close()
+    with pytest.raises(ServiceUnavailable, match="was stopped"):
+        worker.batch(rows_of(range(9)), BatchTimes(0, 0, 0))

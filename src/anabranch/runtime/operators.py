@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from anabranch.durability.manifest import DEFERRED, Manifest
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.durability.restore import Restored, load_groups
 from anabranch.durability.stored import OpenFiles, StoredState
+from anabranch.errors import ServiceUnavailable
 from anabranch.model.ids import number_of
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.channel import ChannelEngine
@@ -56,9 +57,6 @@ class OperatorSlot:
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
-    applier: ThreadPoolExecutor = field(init=False)
-    """Applies transactions. Always the same thread: allocators keep memory that was used before by
-    thread, and in another one each batch would touch megabytes for the first time."""
     is_applying: bool = False
     """Whether a transaction has it, rather than a snapshot or another worker."""
     saved_at: float = field(default_factory=time.monotonic)
@@ -90,7 +88,7 @@ class OperatorSlot:
 
     def __post_init__(self) -> None:
         self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
-        self.applier = ThreadPoolExecutor(1, f"anabranch-apply-{self.name}")
+        self._applier = ThreadPoolExecutor(1, f"anabranch-apply-{self.name}")
 
     @classmethod
     def open(
@@ -114,7 +112,19 @@ class OperatorSlot:
     def close(self) -> None:
         """Let user code clean up; nothing is applied any more."""
         self.engine.close()
-        self.applier.shutdown()
+        self._applier.shutdown()
+
+    def in_its_thread(self, work: Callable[[], None]) -> None:
+        """Apply a transaction, with `apply_lock` taken.
+
+        Always in the same thread: allocators keep used memory by thread, and in another one a batch
+        would touch megabytes for the first time.
+        """
+        try:
+            done = self._applier.submit(work)
+        except RuntimeError:  # closed while the transaction waited for its turn
+            raise ServiceUnavailable("The worker was stopped.") from None
+        done.result()
 
     @property
     def known_misses(self) -> int | None:

@@ -11,7 +11,8 @@ LEAST_BYTES_PER_SECOND = 12 << 20
 """Hardly to be noticed on two cores at half load; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
 GROWTH = 8 << 20
-"""Bytes a second more after each second of batches: what a rate does shows a few batches later."""
+"""Bytes a second more after each second, at most a quarter after a batch: what a rate does is known
+only a few batches later."""
 SLACK = 1.1
 """Batches may take this much longer than before the move, unless the user says otherwise."""
 LATELY = 3
@@ -42,9 +43,13 @@ class Pacer:
         self.slowdowns = 0
         self._rates: dict[str, int] = {}
         self._lately: dict[str, deque[float]] = {}
+        self._ended: dict[str, float] = {}
+        """When the last batch of an operator did."""
 
-    def batch_took(self, operator: str, seconds: float) -> int:
-        """The new rate after a batch."""
+    def batch_took(self, operator: str, seconds: float, now: float) -> int:
+        """The new rate after a batch that has just ended."""
+        since = now - self._ended.get(operator, now - seconds)
+        self._ended[operator] = now
         own = self._targets.setdefault(operator, SLACK * seconds)
         target = self.latency_target or own
         lately = self._lately.setdefault(operator, deque(maxlen=LATELY))
@@ -57,7 +62,7 @@ class Pacer:
             self.slowdowns += 1
             lately.clear()  # see first what this does
         elif is_known:
-            rate += int(GROWTH * seconds)
+            rate += min(rate // 4, int(GROWTH * since))
         self._rates[operator] = min(rate, self.limit)
         self.rate = min(self._rates.values())
         return self.rate

@@ -6,6 +6,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -349,7 +350,7 @@ class Reconfigurer:
             pacer = self._pacer if self._moves else None
         if pacer is not None and seconds is not None:
             before = pacer.rate
-            if pacer.batch_took(operator, seconds) != before:
+            if pacer.batch_took(operator, seconds, time.monotonic()) != before:
                 self._tell(pacer.rate)
 
     def _idle(self) -> None:

@@ -307,12 +307,16 @@ class Worker:
                     with self._core.changed:
                         self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
                 self._arriving.applied(slot.name, run.groups)
-                if not self._deferral.of_turn(slot, run):
+                has_turn = not self._deferral.of_turn(slot, run)
+                if has_turn:
                     turn.callback(slot.apply_lock.release)
                     slot.is_applying = True
                     turn.callback(setattr, slot, "is_applying", False)
             turn.enter_context(run.timed("apply_ms"))
-            slot.applier.submit(self._deferral.apply, slot, run).result()
+            if has_turn:
+                slot.in_its_thread(lambda: self._deferral.apply(slot, run))
+            else:  # rows are only put aside, while another transaction is applied
+                self._deferral.apply(slot, run)
 
     def _undo(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with slot.apply_lock:

@@ -19,7 +19,6 @@ import threading
 from anabranch.durability.blobs import BlobStore
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.worker import Worker
-from anabranch.state.pool import keep_freed
 from anabranch.transport.server import Server
 
 PARENT_CHECK_SECONDS = 1.0
@@ -43,7 +42,6 @@ def serve(worker_id: str, ready_fd: int) -> None:
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
 
-    keep_freed()
     config = WorkerConfig.from_json(sys.stdin.readline())
     worker = Worker(config, BlobStore(config.location, fsync=config.fsync))
     server = Server(config.host, config.token, worker)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from anabranch.runtime.pacer import (
     LEAST_BYTES_PER_SECOND,
     MOST_BYTES_PER_SECOND,
@@ -12,97 +14,124 @@ from anabranch.runtime.pacer import (
 BEFORE = {"a": [1.0] * 10}
 
 
+class Paced(Pacer):
+    """Batches follow each other."""
+
+    now = 0.0
+
+    def took(self, operator: str, seconds: float) -> int:
+        self.now += seconds
+        return self.batch_took(operator, seconds, self.now)
+
+
 def test_it_grows_while_batches_are_as_before() -> None:
-    pacer = Pacer(BEFORE)
-    rates = [pacer.batch_took("a", 1.0) for _ in range(200)]
+    pacer = Paced(BEFORE)
+    rates = [pacer.took("a", 1.0) for _ in range(200)]
     assert rates == sorted(rates)
     assert rates[-1] == MOST_BYTES_PER_SECOND
 
 
 def test_it_grows_by_time_not_by_batches() -> None:
     """Six batches a second must not make a rate six times as much as one does."""
-    slow, quick = Pacer({"a": [1.0]}), Pacer({"a": [0.1]})
+    slow, quick = Paced({"a": [1.0]}), Paced({"a": [0.1]})
     for _ in range(10):
-        slow.batch_took("a", 1.0)
+        slow.took("a", 1.0)
     for _ in range(100):
-        quick.batch_took("a", 0.1)
+        quick.took("a", 0.1)
     assert START_BYTES_PER_SECOND < quick.rate < 1.25 * slow.rate
 
 
+def test_it_never_grows_by_much_at_once() -> None:
+    """What a rate does to long batches is known long after."""
+    pacer = Paced({"a": [30.0]})
+    rates = [pacer.took("a", 30.0) for _ in range(10)]
+    assert all(after <= 1.25 * before for before, after in pairwise(rates))
+    assert rates[-1] > 4 * rates[0]
+
+
+def test_an_operator_with_short_batches_does_not_hold_it_back() -> None:
+    alone, together = Paced({"slow": [0.5]}), Paced({"slow": [0.5], "quick": [0.01]})
+    for _ in range(20):
+        alone.took("slow", 0.5)
+        together.took("quick", 0.01)
+        together.took("slow", 0.5)
+    assert together.rate > 0.9 * alone.rate > START_BYTES_PER_SECOND
+
+
 def test_single_slow_batches_do_not_count() -> None:
-    pacer = Pacer(BEFORE)
+    pacer = Paced(BEFORE)
     for n in range(30):
-        pacer.batch_took("a", 1.5 if n % 3 == 0 else 1.0)
+        pacer.took("a", 1.5 if n % 3 == 0 else 1.0)
     assert pacer.slowdowns == 0
     assert pacer.rate > START_BYTES_PER_SECOND
 
 
 def test_slow_batches_halve_it_but_not_to_nothing() -> None:
-    pacer = Pacer(BEFORE)
+    pacer = Paced(BEFORE)
     for _ in range(30):
-        pacer.batch_took("a", 1.5)
+        pacer.took("a", 1.5)
     assert pacer.rate == LEAST_BYTES_PER_SECOND
     assert pacer.slowdowns == 10, "it waits to see what each step does"
 
 
 def test_it_never_begins_below_the_least() -> None:
-    pacer = Pacer(BEFORE, least=2 * START_BYTES_PER_SECOND)
+    pacer = Paced(BEFORE, least=2 * START_BYTES_PER_SECOND)
     assert pacer.rate == 2 * START_BYTES_PER_SECOND
-    assert pacer.batch_took("a", 5.0) == pacer.rate, "slowing down does not make it faster"
+    assert pacer.took("a", 5.0) == pacer.rate, "slowing down does not make it faster"
 
 
 def test_one_very_slow_batch_is_enough() -> None:
-    pacer = Pacer(BEFORE)
-    assert pacer.batch_took("a", 5.0) == START_BYTES_PER_SECOND // 2
+    pacer = Paced(BEFORE)
+    assert pacer.took("a", 5.0) == START_BYTES_PER_SECOND // 2
 
 
 def test_the_users_limits_win() -> None:
-    pacer = Pacer(BEFORE, latency_target=10.0, bytes_per_second=1 << 20)
+    pacer = Paced(BEFORE, latency_target=10.0, bytes_per_second=1 << 20)
     assert pacer.rate == 1 << 20
     for _ in range(9):
-        assert pacer.batch_took("a", 9.0) == 1 << 20
+        assert pacer.took("a", 9.0) == 1 << 20
     assert pacer.slowdowns == 0
     assert pacer.nothing_runs() == 1 << 20
 
 
 def test_without_batches_before_the_first_one_is_the_measure() -> None:
-    pacer = Pacer({"a": []})
-    pacer.batch_took("a", 2.0)
+    pacer = Paced({"a": []})
+    pacer.took("a", 2.0)
     for _ in range(6):
-        pacer.batch_took("a", 2.0)
+        pacer.took("a", 2.0)
     assert pacer.rate > START_BYTES_PER_SECOND
 
 
 def test_nobody_is_disturbed_while_nothing_runs() -> None:
-    pacer = Pacer(BEFORE)
+    pacer = Paced(BEFORE)
     assert pacer.nothing_runs() == 2 * START_BYTES_PER_SECOND
 
 
 def test_each_operator_has_its_own_measure() -> None:
     """A chain of a slow and a quick operator, as it was before the move."""
-    pacer = Pacer({"slow": [0.5] * 10, "quick": [0.05] * 10})
+    pacer = Paced({"slow": [0.5] * 10, "quick": [0.05] * 10})
     for _ in range(9):
-        pacer.batch_took("quick", 0.05)
-        pacer.batch_took("slow", 0.5)
+        pacer.took("quick", 0.05)
+        pacer.took("slow", 0.5)
     assert pacer.slowdowns == 0
     assert pacer.rate > START_BYTES_PER_SECOND
 
 
 def test_one_that_is_disturbed_is_enough_whatever_the_others_say() -> None:
-    pacer = Pacer({"a": [1.0], "b": [0.1]})
+    pacer = Paced({"a": [1.0], "b": [0.1]})
     for _ in range(30):
-        pacer.batch_took("a", 1.0)
-        pacer.batch_took("a", 1.0)
-        pacer.batch_took("b", 0.15)
+        pacer.took("a", 1.0)
+        pacer.took("a", 1.0)
+        pacer.took("b", 0.15)
     assert pacer.rate == LEAST_BYTES_PER_SECOND
 
 
 def test_the_others_do_not_run_ahead_meanwhile() -> None:
-    pacer = Pacer({"a": [1.0], "b": [0.1]})
+    pacer = Paced({"a": [1.0], "b": [0.1]})
     for seconds in [0.15] * 30:
-        pacer.batch_took("a", 1.0)
-        slow = pacer.batch_took("b", seconds)
+        pacer.took("a", 1.0)
+        slow = pacer.took("b", seconds)
     for _ in range(3):
-        pacer.batch_took("a", 1.0)
-        pacer.batch_took("b", 0.1)
+        pacer.took("a", 1.0)
+        pacer.took("b", 0.1)
     assert slow < pacer.rate < 2 * slow

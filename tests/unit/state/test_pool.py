@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ VALUE = b"x" * 1024
 @pytest.mark.skipif(not HAS_JEMALLOC, reason="this build of Arrow has one allocator")
 def test_state_takes_nothing_from_batches() -> None:
     """Also what merging and compacting leave behind, which is kept for long."""
+    gc.collect()
     of_batches, of_state = pa.default_memory_pool().bytes_allocated(), STATE.bytes_allocated()
     arena = Arena(pa.binary())
     for _ in range(20):

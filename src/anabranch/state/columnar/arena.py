@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ class Arena:
         if len(array):
             parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             # Always a copy: a slice would keep the memory of the whole array alive.
-            self._chunks.append(_copied(parts))
+            self._chunks.append(pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE))
             self._rows += len(array)
             self._merge()
         return first
@@ -59,20 +58,21 @@ class Arena:
             chunks[-1] = pa.concat_arrays([chunks[-1], last], STATE)
         self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
 
-    def take(self, rows: Rows) -> Any:
-        """The values of some rows; null where the number is negative."""
+    def take(self, rows: Rows, pool: Any = None) -> Any:
+        """The values of some rows; null where the number is negative. For a batch, unless a pool of
+        memory is given."""
         chunks = self._chunks
         if not chunks or not len(rows):
             return pa.nulls(len(rows), self._kind)
         missing = rows < 0
         mask = missing if missing.any() else None
         if len(chunks) == 1:
-            return _take(chunks[0], rows, mask)
+            return _take(chunks[0], rows, mask, pool)
         # Not ChunkedArray.take: it copies all chunks into one first.
         of_row = np.maximum(self._starts.searchsorted(rows, side="right") - 1, 0)
         low, high = int(of_row.min()), int(of_row.max())
         if low == high:
-            return _take(chunks[low], rows - self._starts[low], mask)
+            return _take(chunks[low], rows - self._starts[low], mask, pool)
         order = np.argsort(of_row, kind="stable")
         bounds = of_row[order].searchsorted(np.arange(low, high + 2)).tolist()
         parts = []
@@ -83,12 +83,12 @@ class Arena:
                 parts.append(_take(chunks[i], rows[some] - self._starts[i], absent))
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return _take(pa.concat_arrays(parts), back, None)
+        return _take(pa.concat_arrays(parts), back, None, pool)
 
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
-        kept = self.take(rows)
-        self._chunks = [_copied([kept])] if len(kept) else []
+        kept = self.take(rows, STATE)
+        self._chunks = [kept] if len(kept) else []
         self._rows = len(kept)
 
     def clear(self) -> None:
@@ -97,11 +97,6 @@ class Arena:
         self._rows = 0
 
 
-def _copied(arrays: Sequence[Any]) -> Any:
-    """In memory of state. Of a single array, Arrow would return it as it is."""
-    return pa.concat_arrays([*arrays, arrays[0].slice(0, 0)], STATE)
-
-
-def _take(chunk: Any, rows: npt.NDArray[Any], mask: Any) -> Any:
+def _take(chunk: Any, rows: npt.NDArray[Any], mask: Any, pool: Any = None) -> Any:
     # The plain function: Array.take spends more time on its arguments than on the work.
-    return pc.call_function("array_take", [chunk, pa.array(rows, mask=mask)])
+    return pc.call_function("array_take", [chunk, pa.array(rows, mask=mask)], None, pool)
