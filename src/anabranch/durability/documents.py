@@ -14,8 +14,18 @@ _SEALED = re.compile(rb'\{"crc32":"([0-9a-f]{8})","body":(.*)\}\n\Z', re.DOTALL)
 
 def seal(body: Any) -> bytes:
     """The file's bytes for a JSON-able value."""
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
-    return b'{"crc32":"%08x","body":%b}\n' % (zlib.crc32(text), text)
+    return sealed(to_text(body))
+
+
+def sealed(text: str) -> bytes:
+    """The file's bytes for a value that `to_text` has made JSON."""
+    content = text.encode()
+    return b'{"crc32":"%08x","body":%b}\n' % (zlib.crc32(content), content)
+
+
+def to_text(body: Any) -> str:
+    """As short as JSON can be."""
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def unseal(content: bytes, name: str) -> Any:

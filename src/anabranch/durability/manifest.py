@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from anabranch.durability.documents import seal, unseal
+from anabranch.durability.documents import sealed, to_text, unseal
 from anabranch.durability.frame import size_and_crc
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
@@ -33,10 +33,17 @@ class FileRef:
     crc: int
     groups: tuple[int, ...]
     """Ascending."""
+    _text: str = field(default="", init=False, repr=False, compare=False)
 
     def to_json(self) -> list[Any]:
         """Compact form: the groups as a hexadecimal bitmap."""
         return [self.path, self.epoch, self.bytes, self.crc, _bitmap(self.groups)]
+
+    def text(self) -> str:
+        """As JSON; made once, as a manifest lists thousands of files that the one before did."""
+        if not self._text:
+            object.__setattr__(self, "_text", to_text(self.to_json()))
+        return self._text
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> FileRef:
@@ -94,7 +101,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The manifest file's bytes."""
-        return seal(
+        head = to_text(
             {
                 "format": self.format,
                 "operator": self.operator,
@@ -105,10 +112,11 @@ class Manifest:
                 "description": dict(self.description),
                 "committed_at": self.committed_at,
                 "extra": dict(self.extra),
-                "snapshots": [ref.to_json() for ref in self.snapshots],
-                "changelogs": [ref.to_json() for ref in self.changelogs],
             }
         )
+        snapshots = ",".join([ref.text() for ref in self.snapshots])
+        changelogs = ",".join([ref.text() for ref in self.changelogs])
+        return sealed(f'{head[:-1]},"snapshots":[{snapshots}],"changelogs":[{changelogs}]}}')
 
     @classmethod
     def decode(cls, content: bytes, name: str) -> Manifest:
@@ -174,15 +182,18 @@ def next_manifest(
     known_snapshots = previous.snapshots if previous else ()
     known_changelogs = previous.changelogs if previous else ()
     taken = sorted(snapshots_taken, key=_order)
-    newest = _newest_snapshots(known_snapshots, taken, epoch)
+    snapshots, needed = known_snapshots, (*known_changelogs, *added)
+    if taken:  # else nothing that was listed has become needless
+        newest = _newest_snapshots(known_snapshots, taken, epoch)
+        snapshots, needed = _as_files(newest), _still_needed(needed, newest, taken)
     return Manifest(
         operator=operator,
         query_id=query_id,
         epoch=epoch,
         keyspace=keyspace,
         description=description,
-        changelogs=_still_needed((*known_changelogs, *added), newest, taken),
-        snapshots=_as_files(newest),
+        changelogs=needed,
+        snapshots=snapshots,
         committed_at=committed_at,
         extra=extra or {},
     )

@@ -14,9 +14,7 @@ GROWTH = 8 << 20
 """Bytes a second more after each second, at most a quarter after a batch: what a rate does is known
 only a few batches later."""
 SLACK = 1.1
-USUAL = 0.9
-"""Batches may take this much longer than before the move, or as long as so many of them did: what
-happens without a move is no reason to slow one down."""
+"""Batches may take this much longer than before the move, unless the user says otherwise."""
 LATELY = 3
 """Batches whose median counts: single ones are slow now and then without any move."""
 FAR = 2
@@ -40,7 +38,7 @@ class Pacer:
         self.limit = bytes_per_second or MOST_BYTES_PER_SECOND
         self.least = least
         self.latency_target = latency_target
-        self._targets = {name: _target(times) for name, times in before.items() if times}
+        self._targets = {name: SLACK * median(times) for name, times in before.items() if times}
         self.rate = min(max(START_BYTES_PER_SECOND, least), self.limit)
         self.slowdowns = 0
         self._rates: dict[str, int] = {}
@@ -52,7 +50,7 @@ class Pacer:
         """The new rate after a batch that has just ended."""
         since = now - self._ended.get(operator, now - seconds)
         self._ended[operator] = now
-        own = self._targets.setdefault(operator, _target([seconds]))
+        own = self._targets.setdefault(operator, SLACK * seconds)
         target = self.latency_target or own
         lately = self._lately.setdefault(operator, deque(maxlen=LATELY))
         lately.append(seconds)
@@ -74,8 +72,3 @@ class Pacer:
         self.rate = min(self.rate * 2, self.limit)
         self._rates = dict.fromkeys(self._rates, self.rate)
         return self.rate
-
-
-def _target(seconds: Sequence[float]) -> float:
-    usual = sorted(seconds)[int(USUAL * (len(seconds) - 1))]
-    return max(SLACK * median(seconds), usual)

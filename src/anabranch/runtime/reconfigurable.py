@@ -54,7 +54,7 @@ class Reconfigurable:
             wait : bool: return only at the end.
             bytes_per_second : int: limit for copies ("live" and "lazy" adapt their pace).
             latency_target : float: seconds that a batch may take before copies slow down; by
-            default 1.1 times the median of the batches before, or what nine in ten of them took.
+            default 1.1 times the median of the batches before.
             Options of the strategy: wave, delta (live), batch (meces, megaphone), plan
             (megaphone), concurrency, subscale (drrs).
 

@@ -66,17 +66,6 @@ def test_single_slow_batches_do_not_count() -> None:
     assert pacer.rate > START_BYTES_PER_SECOND
 
 
-def test_what_happens_without_a_move_is_no_reason() -> None:
-    """Every fifth batch took half as long again before."""
-    pacer = Paced({"a": [1.0, 1.0, 1.0, 1.0, 1.5] * 8})
-    for seconds in (1.0, 1.5, 1.5) * 10:
-        pacer.took("a", seconds)
-    assert pacer.slowdowns == 0
-    for _ in range(3):
-        pacer.took("a", 1.6)
-    assert pacer.slowdowns == 1
-
-
 def test_slow_batches_halve_it_but_not_to_nothing() -> None:
     pacer = Paced(BEFORE)
     for _ in range(30):
