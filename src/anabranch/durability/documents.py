@@ -14,11 +14,11 @@ _SEALED = re.compile(rb'\{"crc32":"([0-9a-f]{8})","body":(.*)\}\n\Z', re.DOTALL)
 
 def seal(body: Any) -> bytes:
     """The file's bytes for a JSON-able value."""
-    return sealed(to_text(body))
+    return seal_text(to_text(body))
 
 
-def sealed(text: str) -> bytes:
-    """The file's bytes for a value that `to_text` has made JSON."""
+def seal_text(text: str) -> bytes:
+    """The file's bytes for a value that is JSON already, as `to_text` makes it."""
     content = text.encode()
     return b'{"crc32":"%08x","body":%b}\n' % (zlib.crc32(content), content)
 

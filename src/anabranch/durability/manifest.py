@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from anabranch.durability.documents import sealed, to_text, unseal
+from anabranch.durability.documents import seal_text, to_text, unseal
 from anabranch.durability.frame import size_and_crc
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
@@ -40,7 +40,7 @@ class FileRef:
         return [self.path, self.epoch, self.bytes, self.crc, _bitmap(self.groups)]
 
     def text(self) -> str:
-        """As JSON; made once, as a manifest lists thousands of files that the one before did."""
+        """As JSON. Made once: a manifest lists thousands of files that the one before did."""
         if not self._text:
             object.__setattr__(self, "_text", to_text(self.to_json()))
         return self._text
@@ -116,7 +116,7 @@ class Manifest:
         )
         snapshots = ",".join([ref.text() for ref in self.snapshots])
         changelogs = ",".join([ref.text() for ref in self.changelogs])
-        return sealed(f'{head[:-1]},"snapshots":[{snapshots}],"changelogs":[{changelogs}]}}')
+        return seal_text(f'{head[:-1]},"snapshots":[{snapshots}],"changelogs":[{changelogs}]}}')
 
     @classmethod
     def decode(cls, content: bytes, name: str) -> Manifest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -138,7 +137,7 @@ class WorkerCore:
     def write(self, path: str, epoch: int, groups: Iterable[int], buffers: list[Any]) -> str:
         """Write a state file; the reference for the manifest."""
         self.blobs.write(path, buffers)
-        return json.dumps(file_ref(path, epoch, buffers, groups).to_json())
+        return file_ref(path, epoch, buffers, groups).text()
 
     def state_bytes(self) -> int:
         """Memory of all state, about."""

@@ -14,7 +14,7 @@ _DEFAULTS = {
     # pages in again: a thousand times, for up to 200 microseconds each on a virtual machine. Here
     # memory goes back when it has not been needed for a minute.
     "MIMALLOC_PURGE_DELAY": "60000",
-    # The same for the allocator of state, where it is given back after moves.
+    # The same for the allocator of state; what moves leave free goes back at once (state/pool.py).
     "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:60000,muzzy_decay_ms:0",
     # The same for NumPy's arrays, which the C library would map and unmap one by one.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),

@@ -114,7 +114,7 @@ class OperatorSlot:
         self.engine.close()
         self._applier.shutdown()
 
-    def in_its_thread(self, work: Callable[[], None]) -> None:
+    def in_apply_thread(self, work: Callable[[], None]) -> None:
         """Apply a transaction, with `apply_lock` taken.
 
         Always in the same thread: allocators keep used memory by thread, and in another one a batch

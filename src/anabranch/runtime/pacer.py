@@ -10,9 +10,9 @@ START_BYTES_PER_SECOND = 24 << 20
 LEAST_BYTES_PER_SECOND = 12 << 20
 """Hardly to be noticed on two cores at half load; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
-GROWTH = 8 << 20
-"""Bytes a second more after each second, at most a quarter after a batch: what a rate does is known
-only a few batches later."""
+GROWTH_BYTES_PER_SECOND = 8 << 20
+"""More after each second, at most a quarter after a batch: what a rate does is known only a few
+batches later."""
 SLACK = 1.1
 """Batches may take this much longer than before the move, unless the user says otherwise."""
 LATELY = 3
@@ -44,7 +44,7 @@ class Pacer:
         self._rates: dict[str, int] = {}
         self._lately: dict[str, deque[float]] = {}
         self._ended: dict[str, float] = {}
-        """When the last batch of an operator did."""
+        """When the last batch of each operator did."""
 
     def batch_took(self, operator: str, seconds: float, now: float) -> int:
         """The new rate after a batch that has just ended."""
@@ -62,7 +62,7 @@ class Pacer:
             self.slowdowns += 1
             lately.clear()  # see first what this does
         elif is_known:
-            rate += min(rate // 4, int(GROWTH * since))
+            rate += min(rate // 4, int(GROWTH_BYTES_PER_SECOND * since))
         self._rates[operator] = min(rate, self.limit)
         self.rate = min(self._rates.values())
         return self.rate

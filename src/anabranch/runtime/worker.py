@@ -314,7 +314,7 @@ class Worker:
                     turn.callback(setattr, slot, "is_applying", False)
             turn.enter_context(run.timed("apply_ms"))
             if has_turn:
-                slot.in_its_thread(lambda: self._deferral.apply(slot, run))
+                slot.in_apply_thread(lambda: self._deferral.apply(slot, run))
             else:  # rows are only put aside, while another transaction is applied
                 self._deferral.apply(slot, run)
 

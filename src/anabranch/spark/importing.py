@@ -276,7 +276,7 @@ def _writer(
         buffers = encode({section: entries})
         blobs.write(path, buffers)
         groups = keyspace.group_of(entries.column(HASH).to_numpy()).tolist()
-        ref = json.dumps(file_ref(path, batch, buffers, groups).to_json())
+        ref = file_ref(path, batch, buffers, groups).text()
         return pa.RecordBatch.from_pydict({"ref": [ref], "rows": [entries.num_rows]})
 
     def write_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-HAS_JEMALLOC = "jemalloc" in pa.supported_memory_backends()
+BATCHES = pa.default_memory_pool()
 
-STATE = pa.jemalloc_memory_pool() if HAS_JEMALLOC else pa.default_memory_pool()
+STATE = pa.jemalloc_memory_pool() if "jemalloc" in pa.supported_memory_backends() else BATCHES
+
+IS_APART = STATE.backend_name != BATCHES.backend_name
+"""Not if Arrow was built without it, or the user has chosen it for everything."""
 
 
 def give_back() -> None:
-    """Return what is free to the system; by itself that happens only as memory is used again.
+    """Return what is free to the system: a forked process has no thread of jemalloc that would.
 
-    Nothing where state and batches share an allocator: batches need what is free.
+    Not where state and batches share an allocator: batches need what is free.
     """
-    if HAS_JEMALLOC:
+    if IS_APART:
         STATE.release_unused()
