@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import LocationNotWritable
-from anabranch.state.rocksdb.scratch import Scratch
+from anabranch.state.scratch import Scratch
 from tests.integration.harness import Cluster
 
 ROOT = Path(__file__).parents[2]

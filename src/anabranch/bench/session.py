@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
+
+from anabranch.state.scratch import Scratch
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FILE_MANAGER = (
@@ -19,11 +20,11 @@ FILE_MANAGER = (
 
 @contextmanager
 def spark_session(cores: int = 2, memory: str = "4g") -> Iterator[tuple[SparkSession, Path]]:
-    """A local session and a scratch folder; both are gone afterwards."""
-    with TemporaryDirectory(prefix="anabranch-") as folder:
-        spark = new_session(Path(folder), cores, memory)
+    """A local session and a scratch folder; both are gone afterwards, whatever ends this process."""
+    with closing(Scratch()) as scratch:
+        spark = new_session(scratch.path, cores, memory)
         try:
-            yield spark, Path(folder)
+            yield spark, scratch.path
         finally:
             spark.stop()
 

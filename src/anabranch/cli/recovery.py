@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import print_result, show_progress
+from anabranch.state.scratch import Scratch
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -59,8 +59,8 @@ def run_recovery(args: argparse.Namespace) -> int:
         workers=args.workers,
     )
     found: list[Recovery] = []
-    with TemporaryDirectory(prefix="anabranch-") as folder:
-        for recovery in RecoveryBench(Path(folder), settings, show_progress).run():
+    with closing(Scratch()) as scratch:
+        for recovery in RecoveryBench(scratch.path, settings, show_progress).run():
             found.append(recovery)
             print_result(recovery.line(), recovery.to_json() if args.json else None)
     ratio = flatness(found)

@@ -6,7 +6,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-from anabranch.state.rocksdb.scratch import Scratch
+from anabranch.state.scratch import Scratch
 
 
 def local_folder(spark: SparkSession, backend: str, wanted: str | None) -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from anabranch.errors import LocationError, LocationNotWritable
 from anabranch.model.keyspace import Int64s, KeySpace
-from anabranch.state.rocksdb.scratch import Scratch
+from anabranch.state.scratch import Scratch
 
 ENTRIES = 0
 """Section of the entries; all others are indexes from a time to hashes."""

@@ -9,8 +9,6 @@ import functools
 import json
 import os
 import pickle
-import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import InvalidArgument
+from anabranch.state.scratch import Scratch
 from anabranch.workloads.riotbench.models import KINDS, Trained, parse_name
 
 
@@ -129,11 +128,11 @@ class Pins:
         return _read(file)
 
 
-def temporary_folder(purpose: str) -> str:
-    """A new folder that is gone when this process ends."""
-    folder = tempfile.mkdtemp(prefix=f"anabranch-{purpose}-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def temporary_folder() -> str:
+    """A new folder that is gone when this process is."""
+    scratch = Scratch()
+    atexit.register(scratch.close)
+    return str(scratch.path)
 
 
 def _read(file: Path) -> dict[str, str]:

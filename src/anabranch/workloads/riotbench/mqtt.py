@@ -7,17 +7,16 @@ import logging
 import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, InvalidArgument
+from anabranch.state.scratch import Scratch
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -65,8 +64,8 @@ class Broker:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = Address("127.0.0.1", probe.getsockname()[1])
-        self._folder = tempfile.TemporaryDirectory(prefix="anabranch-mqtt-")
-        config = Path(self._folder.name, "mosquitto.conf")
+        self._scratch = Scratch()
+        config = self._scratch.path / "mosquitto.conf"
         config.write_text(
             f"listener {self.address.port} 127.0.0.1\n"
             "allow_anonymous true\npersistence false\nlog_type error\nmax_queued_messages 0\n",
@@ -95,7 +94,7 @@ class Broker:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        self._folder.cleanup()
+        self._scratch.close()
 
     def __enter__(self) -> Broker:
         return self

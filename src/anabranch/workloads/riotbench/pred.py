@@ -58,12 +58,12 @@ class Prediction(Workload):
     @cached_property
     def store(self) -> ModelStore:
         """Where models are."""
-        return ModelStore(self._models or temporary_folder("models"))
+        return ModelStore(self._models or temporary_folder())
 
     @cached_property
     def pins(self) -> Pins:
         """Which models were used."""
-        folder = self._pins or temporary_folder("pins")
+        folder = self._pins or temporary_folder()
         return Pins(self.store, self._stream.dataset.name, folder, self._block)
 
     @cached_property

@@ -52,7 +52,7 @@ class Training(Workload):
     @cached_property
     def store(self) -> ModelStore:
         """Where models are."""
-        return ModelStore(self._models or temporary_folder("models"))
+        return ModelStore(self._models or temporary_folder())
 
     def build(self, service: StateService, events: DataFrame) -> Mapping[str, DataFrame]:
         """The table is keyed state; training itself has none."""

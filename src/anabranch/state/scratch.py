@@ -19,8 +19,13 @@ _YOUNG_SECONDS = 60.0
 """A folder this new may be about to get its owner."""
 
 # It reads to the end of a pipe that only the owner of the folder can write to: its end, by
-# whatever signal, is the end of the pipe. A session of its own: Ctrl-C is not for it.
-_JANITOR = 'cat > /dev/null; exec rm -rf -- "$0"'
+# whatever signal, is the end of the pipe. A session of its own: Ctrl-C is not for it. What the
+# owner has started ends a little later and may write until then, so all is removed again.
+_JANITOR = """
+cat > /dev/null
+[ -e "$0" ] || exit
+for _ in 1 2 3 4 5; do rm -rf -- "$0"; sleep 1; done
+"""
 
 
 class Scratch:
@@ -35,8 +40,8 @@ class Scratch:
             self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise LocationNotWritable(
-                f"State cannot be kept in {base}: {error}. Make room there, or give a folder on a "
-                "local disk with local_dir=..."
+                f"Files cannot be kept in {base}: {error}. Make room there, or choose a folder on "
+                "another local disk: local_dir=... for state, TMPDIR for commands."
             ) from error
         fcntl.flock(self._owner, fcntl.LOCK_EX)
         self._janitor = subprocess.Popen(
