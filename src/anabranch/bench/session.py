@@ -20,7 +20,7 @@ FILE_MANAGER = (
 
 @contextmanager
 def spark_session(cores: int = 2, memory: str = "4g") -> Iterator[tuple[SparkSession, Path]]:
-    """A local session and a scratch folder; both are gone afterwards, whatever ends this process."""
+    """A local session and a scratch folder; both are gone afterwards, whatever ends the process."""
     with closing(Scratch()) as scratch:
         spark = new_session(scratch.path, cores, memory)
         try:
