@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch.errors import InvalidArgument
 from anabranch.model.ids import WorkerId
+from anabranch.model.routing import initial_routing
 
 ASSIGNMENTS = ("minimal", "range")
 
@@ -29,9 +30,11 @@ def assign(
 def minimal(owners: Owners, workers: Sequence[WorkerId], present: Owners | None = None) -> Owners:
     """Move a key group only if its owner leaves or has more than its share.
 
-    Shares differ by one at most; the larger ones go to those that have most already. The key groups
-    given away are those with the highest numbers, dealt in turn to whoever has room. Where `owners`
-    are not reached yet, a key group that is given away stays with its `present` one if it can.
+    Shares differ by one at most; the larger ones go to those that have most already. Where there is
+    a choice, a key group is left with or given to the worker that it would have had from the start:
+    a lane then meets few owners, and there and back again is as before. Others that are given away
+    have the highest numbers, dealt in turn to whoever has room. Where `owners` are not reached yet,
+    a key group that is given away stays with its `present` one if it can.
     """
     groups, held = len(owners), dict.fromkeys(workers, 0)
     for owner in owners:
@@ -39,20 +42,17 @@ def minimal(owners: Owners, workers: Sequence[WorkerId], present: Owners | None 
             held[owner] += 1
     small, extra = divmod(groups, len(workers))
     order = sorted(workers, key=lambda worker: -held[worker])
-    share = {worker: small + (n < extra) for n, worker in enumerate(order)}
-    kept: dict[WorkerId, int] = dict.fromkeys(workers, 0)
-    result: list[WorkerId | None] = []
-    for owner in owners:
-        if owner in kept and kept[owner] < share[owner]:
-            kept[owner] += 1
-            result.append(owner)
-        else:
-            result.append(None)
-    for group, here in enumerate(present or ()):
-        if result[group] is None and here in kept and kept[here] < share[here]:
-            kept[here] += 1
-            result[group] = here
-    room = [worker for worker in workers for _ in range(share[worker] - kept[worker])]
+    room = {worker: small + (n < extra) for n, worker in enumerate(order)}
+    home = initial_routing(groups, workers).owners
+    result: list[WorkerId | None] = [None] * groups
+    kept = tuple(
+        owner if owner == at_home else None for owner, at_home in zip(owners, home, strict=True)
+    )
+    for wanted in (kept, owners, present or (), home):
+        for group, worker in enumerate(wanted):
+            if result[group] is None and worker is not None and room.get(worker, 0):
+                room[worker] -= 1
+                result[group] = worker
     filled = iter(_in_turn(room))
     return tuple(owner if owner is not None else next(filled) for owner in result)
 
@@ -94,11 +94,9 @@ def by_load(
     return tuple(result)
 
 
-def _in_turn(room: Sequence[WorkerId]) -> list[WorkerId]:
+def _in_turn(room: Mapping[WorkerId, int]) -> list[WorkerId]:
     """Workers with room, dealt round robin."""
-    left: dict[WorkerId, int] = {}
-    for worker in room:
-        left[worker] = left.get(worker, 0) + 1
+    left = {worker: count for worker, count in room.items() if count}
     dealt: list[WorkerId] = []
     while left:
         for worker in list(left):

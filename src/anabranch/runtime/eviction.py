@@ -36,8 +36,10 @@ class Eviction:
         self._last_commit[operator] = self._commits
         is_remote = self._core.config.state == "remote"
         limit = 0 if is_remote else self._core.config.state_memory_bytes
+        if limit is None:
+            return
         size = self._core.state_bytes()
-        if limit is None or size <= limit:
+        if size <= limit:
             return
         for slot, group, epoch in self._coldest_first():
             if size <= KEPT_SHARE * limit and not is_remote:

@@ -21,7 +21,6 @@ from anabranch.runtime.pace import Pace
 from anabranch.runtime.peers import Peers
 from anabranch.runtime.received import Received, receive
 from anabranch.runtime.snapshots import Snapshots
-from anabranch.state.pool import give_back
 from anabranch.transport.wire import Message
 
 _log = logging.getLogger("anabranch.worker")
@@ -324,7 +323,6 @@ class Orders:
             self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
             replicas = {replica.source for replica in self._arriving.replicas.values()}
             targets = new_owners(self._core.machine)
-        give_back()
         if not is_copying:
             used = replicas | targets | self._arriving.sources()
             self._peers.disconnect(message.get("peer"), used)

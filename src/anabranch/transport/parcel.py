@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.state.pool import PARCELS
 from anabranch.transport.wire import Message
 
 PARCEL_SCHEMA = pa.schema([pa.field("parcel", pa.large_binary())])
@@ -22,7 +23,7 @@ _ALIGNMENT = 64
 def pack(head: Message, tables: Mapping[str, pa.Table]) -> tuple[Message, pa.RecordBatch]:
     """The head with the list of tables, and the batch to send."""
     sizes = {name: _size(table) for name, table in tables.items()}
-    content = pa.allocate_buffer(sum(sizes.values()))
+    content = pa.allocate_buffer(sum(sizes.values()), memory_pool=PARCELS)
     sink = pa.FixedSizeBufferWriter(content)
     for name, table in tables.items():
         end = sink.tell() + sizes[name]

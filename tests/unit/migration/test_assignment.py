@@ -59,6 +59,17 @@ def test_nothing_moves_without_need(situation: tuple[Owners, tuple[WorkerId, ...
     assert minimal(after, workers) == after
 
 
+@pytest.mark.parametrize(("there", "back"), [(3, 2), (2, 3), (5, 8), (8, 3), (1, 7)])
+def test_there_and_back_is_as_before(there: int, back: int) -> None:
+    before = owners_of(back)
+    assert minimal(minimal(before, names(there)), names(back)) == before
+
+
+def test_lanes_meet_few_owners() -> None:
+    after = minimal(owners_of(2), names(4))
+    assert len({(group % 4, owner) for group, owner in enumerate(after)}) == 4
+
+
 @given(situations(), st.lists(st.floats(0, 1000, allow_nan=False), min_size=40, max_size=40))
 def test_load_on_the_busiest_does_not_grow(
     situation: tuple[Owners, tuple[WorkerId, ...]], loads: list[float]

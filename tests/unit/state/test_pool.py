@@ -1,15 +1,22 @@
-"""State has memory of its own."""
+"""State and what is sent have memory of their own."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.runtime.environment import worker_environment
 from anabranch.state.columnar.arena import Arena
-from anabranch.state.pool import BATCHES, IS_APART, STATE
+from anabranch.state.columnar.layout import SECTION, Layout
+from anabranch.state.columnar.table import GroupTable
+from anabranch.state.pool import BATCHES, IS_APART, PARCELS, STATE
+from anabranch.transport.parcel import pack
 
 VALUE = b"x" * 1024
 
@@ -29,3 +36,55 @@ def test_state_takes_nothing_from_batches() -> None:
     assert STATE.bytes_allocated() - of_state >= 1000 * len(VALUE)
     arena.clear()
     assert STATE.bytes_allocated() == of_state
+
+
+@pytest.mark.skipif(PARCELS.backend_name == BATCHES.backend_name, reason="the user's choice")
+def test_what_is_sent_takes_nothing_from_batches() -> None:
+    """Also where values are in several chunks."""
+    keys = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    layout = Layout(keys, pa.schema([pa.field("v", pa.binary())]), None)
+    table = GroupTable(layout, KeySpace(1, 4))
+    for first, count in ((0, 1000), (1000, 200), (1200, 50)):
+        numbers = np.arange(first, first + count)
+        table.install({SECTION: pa.table({HASH: numbers, "k": numbers, "v": [VALUE] * count})})
+    before = BATCHES.total_bytes_allocated()
+    head, _ = pack({}, table.export_packed([1, 2]))
+    assert BATCHES.total_bytes_allocated() - before < 100_000
+    assert dict(head["tables"])["packed"] > 600 * len(VALUE)
+
+
+RELEASED = """
+import os
+import numpy as np
+import pyarrow as pa
+from anabranch.state.pool import BATCHES, STATE
+
+def resident_mb():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+
+def used(pool):
+    buffers = [pa.allocate_buffer(2 << 20, memory_pool=pool) for _ in range(40)]
+    for buffer in buffers:
+        np.frombuffer(buffer, np.uint8)[:] = 1
+
+before = resident_mb()
+used(STATE)
+after_state = resident_mb()
+used(BATCHES)
+print(after_state - before, resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not IS_APART, reason="Arrow has one allocator for everything")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_state_that_has_left_is_given_back_and_memory_of_batches_is_kept() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RELEASED],
+        env=worker_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    of_state, of_both = map(int, done.stdout.split())
+    assert of_state < 20
+    assert of_both > 60

@@ -19,11 +19,13 @@ Rows = npt.NDArray[np.int32]
 class Arena:
     """Rows of one column, never changed; a compaction drops those that nothing points to."""
 
-    __slots__ = ("_chunks", "_kind", "_rows", "_starts")
+    __slots__ = ("_chunks", "_kind", "_rows", "_sizes", "_starts")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self._chunks: list[Any] = []
+        self._sizes: list[int] = []
+        """Bytes of each chunk: asked for after each commit, and Arrow counts anew each time."""
         self._starts: Rows = np.zeros(0, np.int32)
         self._rows = 0
 
@@ -35,7 +37,7 @@ class Arena:
     @property
     def num_bytes(self) -> int:
         """Memory of the chunks."""
-        return sum(chunk.nbytes for chunk in self._chunks)
+        return sum(self._sizes)
 
     def append(self, array: Any) -> int:
         """Add rows (an array, chunked or not); the number of the first one."""
@@ -43,19 +45,24 @@ class Arena:
         if len(array):
             parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             # Always a copy: a slice would keep the memory of the whole array alive.
-            self._chunks.append(pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE))
+            self._push(pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE))
             self._rows += len(array)
             self._merge()
         return first
 
+    def _push(self, chunk: Any) -> None:
+        self._chunks.append(chunk)
+        self._sizes.append(chunk.nbytes)
+
     def _merge(self) -> None:
         """Keep few chunks: each is more than twice as long as the next (row numbers stay)."""
-        chunks = self._chunks
+        chunks, sizes = self._chunks, self._sizes
         while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
-            if chunks[-2].nbytes + chunks[-1].nbytes > _CHUNK_BYTES_MAX:
+            if sizes[-2] + sizes[-1] > _CHUNK_BYTES_MAX:
                 break
-            last = chunks.pop()
-            chunks[-1] = pa.concat_arrays([chunks[-1], last], STATE)
+            merged = pa.concat_arrays(chunks[-2:], STATE)
+            del chunks[-2:], sizes[-2:]
+            self._push(merged)
         self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
 
     def take(self, rows: Rows, pool: Any = None) -> Any:
@@ -80,20 +87,22 @@ class Arena:
             if start < end:
                 some = order[start:end]
                 absent = None if mask is None else mask[some]
-                parts.append(_take(chunks[i], rows[some] - self._starts[i], absent))
+                parts.append(_take(chunks[i], rows[some] - self._starts[i], absent, pool))
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return _take(pa.concat_arrays(parts), back, None, pool)
+        return _take(pa.concat_arrays(parts, pool), back, None, pool)
 
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
         kept = self.take(rows, STATE)
-        self._chunks = [kept] if len(kept) else []
-        self._rows = len(kept)
+        self.clear()
+        if len(kept):
+            self._push(kept)
+            self._rows = len(kept)
 
     def clear(self) -> None:
         """Drop all rows."""
-        self._chunks = []
+        self._chunks, self._sizes = [], []
         self._rows = 0
 
 

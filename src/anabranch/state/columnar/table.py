@@ -24,6 +24,7 @@ from anabranch.state.columnar.layout import (
 )
 from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
+from anabranch.state.pool import PARCELS
 
 UNKNOWN = -(2**63)
 NEVER = 2**63 - 1
@@ -175,7 +176,7 @@ class GroupTable:
         kind = pa.binary(self.layout.raw.itemsize)
         packed = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw)])
         pointed = [
-            arena.take(np.ascontiguousarray(records[part.value]))
+            arena.take(np.ascontiguousarray(records[part.value]), PARCELS)
             for part, arena in zip(self.layout.arena_parts, self.arenas, strict=True)
         ]
         names = [HASH, PACKED, *(part.name for part in self.layout.arena_parts)]
