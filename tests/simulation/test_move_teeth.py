@@ -313,7 +313,6 @@ MUTATIONS: list[Patch] = [
     restart_waits_for_the_dead,
     busy_replicas_stay,
     deltas_stay_at_the_source,
-    imports_do_not_wait_for_shadows,
 ]
 
 
@@ -331,6 +330,7 @@ RARE: list[tuple[Patch, int]] = [
     (deltas_survive_a_reload, 21503),
     (unheard_targets_are_not_told, 1442),
     (what_was_dropped_is_forgotten, 3796),
+    (imports_do_not_wait_for_shadows, 6121),
 ]
 
 

@@ -30,31 +30,39 @@ def assign(
 def minimal(owners: Owners, workers: Sequence[WorkerId], present: Owners | None = None) -> Owners:
     """Move a key group only if its owner leaves or has more than its share.
 
-    Shares differ by one at most; the larger ones go to those that have most already. Where there is
-    a choice, a key group is left with or given to the worker that it would have had from the start:
-    a lane then meets few owners, and there and back again is as before. Others that are given away
-    have the highest numbers, dealt in turn to whoever has room. Where `owners` are not reached yet,
-    a key group that is given away stays with its `present` one if it can.
+    Shares differ by one at most; the larger ones go to those that have most already. Where `owners`
+    are not reached yet, key groups stay where they are at `present`, if they can. Beyond that, each
+    is left with or given to the worker that it would have if there were just these from the start
+    (its home): a lane then meets few owners.
     """
-    groups, held = len(owners), dict.fromkeys(workers, 0)
-    for owner in owners:
-        if owner in held:
-            held[owner] += 1
-    small, extra = divmod(groups, len(workers))
-    order = sorted(workers, key=lambda worker: -held[worker])
-    room = {worker: small + (n < extra) for n, worker in enumerate(order)}
-    home = initial_routing(groups, workers).owners
-    result: list[WorkerId | None] = [None] * groups
-    kept = tuple(
-        owner if owner == at_home else None for owner, at_home in zip(owners, home, strict=True)
-    )
-    for wanted in (kept, owners, present or (), home):
+    here, home = present or owners, initial_routing(len(owners), workers).owners
+    room = _shares(owners, workers)
+    needy = {worker for worker in workers if owners.count(worker) < room[worker]}
+    settled = [owner if owner == at else None for owner, at in zip(owners, here, strict=True)]
+    preferences: list[Sequence[WorkerId | None]] = [
+        [owner if owner == at else None for owner, at in zip(settled, home, strict=True)],
+        # Others are for those whose home they are, if these are to get some.
+        [owner if at not in needy else None for owner, at in zip(settled, home, strict=True)],
+        settled,
+        owners,
+        here,
+        home,
+    ]
+    result: list[WorkerId | None] = [None] * len(owners)
+    for wanted in preferences:
         for group, worker in enumerate(wanted):
             if result[group] is None and worker is not None and room.get(worker, 0):
                 room[worker] -= 1
                 result[group] = worker
     filled = iter(_in_turn(room))
     return tuple(owner if owner is not None else next(filled) for owner in result)
+
+
+def _shares(owners: Owners, workers: Sequence[WorkerId]) -> dict[WorkerId, int]:
+    """How many key groups each worker should have."""
+    small, extra = divmod(len(owners), len(workers))
+    order = sorted(workers, key=lambda worker: -owners.count(worker))
+    return {worker: small + (n < extra) for n, worker in enumerate(order)}
 
 
 def by_range(groups: int, workers: Sequence[WorkerId]) -> Owners:

@@ -14,9 +14,9 @@ _DEFAULTS = {
     # pages in again: a thousand times, for up to 200 microseconds each on a virtual machine. Here
     # memory goes back when it has not been needed for a minute.
     "MIMALLOC_PURGE_DELAY": "60000",
-    # The same for the allocator of state, except for what is large: key groups that have left are
-    # not needed again. (`release_unused` of a pool will not do: PyArrow means the default pool.)
-    "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:60000,muzzy_decay_ms:0,oversize_threshold:1048576",
+    # The same for the allocator of state, which gives back pieces of 8 MiB and more at once, as key
+    # groups leave. (No `release_unused` after a move: PyArrow would release the memory of batches.)
+    "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:60000,muzzy_decay_ms:0",
     # The same for NumPy's arrays, which the C library would map and unmap one by one.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),

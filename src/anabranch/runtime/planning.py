@@ -118,8 +118,9 @@ def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
         name = WorkerId(f"w{number}")
         if name not in kept and name not in start.drained:
             kept.append(name)
-    owners = assign(start.owners, kept, assignment, present)
-    return replace(start, owners=owners, workers=tuple(sorted(kept, key=_number)))
+    workers = tuple(sorted(kept, key=_number))
+    owners = assign(start.owners, workers, assignment, present)
+    return replace(start, owners=owners, workers=workers)
 
 
 def moved(start: Plan, groups: Any, to: Any) -> Plan:
@@ -142,7 +143,7 @@ def moved(start: Plan, groups: Any, to: Any) -> Plan:
 def drained(start: Plan, present: Owners, worker: Any) -> Plan:
     """Everything off one worker, which then ends."""
     leaving = _known(worker, start.workers)
-    rest = tuple(w for w in start.workers if w != leaving)
+    rest = tuple(sorted((w for w in start.workers if w != leaving), key=_number))
     if not rest:
         raise InvalidArgument(
             f"{leaving} is the only worker: nobody could take its key groups. Rescale first."

@@ -1,12 +1,12 @@
-"""Memory of state and of what is sent, apart from that of batches.
+"""Memory of state and of what is sent, apart from Arrow's memory of batches.
 
 State that arrives needs new memory. From an allocator for everything it takes pages that batches
 have used before, and the next batch touches new ones in their place: thousands of page faults, a
 hundred milliseconds on a virtual machine, while users wait. So values of variable width, which are
 most of what is large, have an allocator of their own, and whoever brings state pays for its memory.
 
-What is packed to be sent has a third one: it is needed for milliseconds, by threads that come and
-go, and in the allocator of batches it would take pages from them all the time.
+What columnar state packs to be sent is needed for milliseconds, by threads that come and go, and in
+that of batches it would take pages from them all the time. It shares the C library's with NumPy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,3 @@ BATCHES = pa.default_memory_pool()
 STATE = pa.jemalloc_memory_pool() if "jemalloc" in pa.supported_memory_backends() else BATCHES
 
 PARCELS = pa.system_memory_pool()
-
-IS_APART = STATE.backend_name != BATCHES.backend_name
-"""Not if Arrow was built without it, or the user has chosen it for everything."""

@@ -65,9 +65,24 @@ def test_there_and_back_is_as_before(there: int, back: int) -> None:
     assert minimal(minimal(before, names(there)), names(back)) == before
 
 
-def test_lanes_meet_few_owners() -> None:
-    after = minimal(owners_of(2), names(4))
-    assert len({(group % 4, owner) for group, owner in enumerate(after)}) == 4
+@pytest.mark.parametrize(
+    ("before", "after", "lanes", "pairs"),
+    [(2, 4, 4, 4), (2, 3, 3, 7), (4, 6, 6, 10), (8, 12, 12, 28)],
+)
+def test_lanes_meet_few_owners(before: int, after: int, lanes: int, pairs: int) -> None:
+    owners = minimal(owners_of(before, 256), names(after))
+    assert len({(group % lanes, owner) for group, owner in enumerate(owners)}) == pairs
+
+
+@pytest.mark.parametrize(("begun", "then", "moves"), [(2, 4, 64), (2, 3, 0), (5, 4, 64)])
+def test_a_change_of_mind_moves_no_more_than_the_last_wish(
+    begun: int, then: int, moves: int
+) -> None:
+    """From three workers, before anything has moved."""
+    present = owners_of(3, 256)
+    planned = minimal(present, names(begun))
+    after = minimal(planned, names(then), present)
+    assert len(moves_between(present, after)) == moves
 
 
 @given(situations(), st.lists(st.floats(0, 1000, allow_nan=False), min_size=40, max_size=40))

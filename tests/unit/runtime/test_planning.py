@@ -22,6 +22,12 @@ def test_what_was_drained_stays_away() -> None:
     assert rescaled(ended, ended.owners, 3, "minimal").workers == THREE
 
 
+def test_after_a_drain_and_a_rescale_lanes_meet_the_owners_of_before() -> None:
+    without = drained(START, HERE, "w1")
+    again = rescaled(Plan(without.owners, without.workers), without.owners, 3, "minimal")
+    assert again.owners == HERE
+
+
 def test_some_key_groups_move_on_top_of_what_runs() -> None:
     more = rescaled(START, HERE, 4, "minimal")
     also = moved(more, [0], "w2")

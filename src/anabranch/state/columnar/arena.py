@@ -45,29 +45,28 @@ class Arena:
         if len(array):
             parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
             # Always a copy: a slice would keep the memory of the whole array alive.
-            self._push(pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE))
+            chunk = pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE)
+            self._chunks.append(chunk)
+            self._sizes.append(chunk.nbytes)
             self._rows += len(array)
             self._merge()
         return first
 
-    def _push(self, chunk: Any) -> None:
-        self._chunks.append(chunk)
-        self._sizes.append(chunk.nbytes)
-
     def _merge(self) -> None:
         """Keep few chunks: each is more than twice as long as the next (row numbers stay)."""
         chunks, sizes = self._chunks, self._sizes
-        while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
-            if sizes[-2] + sizes[-1] > _CHUNK_BYTES_MAX:
-                break
-            merged = pa.concat_arrays(chunks[-2:], STATE)
-            del chunks[-2:], sizes[-2:]
-            self._push(merged)
-        self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
+        try:
+            while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
+                if sizes[-2] + sizes[-1] > _CHUNK_BYTES_MAX:
+                    break
+                merged = pa.concat_arrays(chunks[-2:], STATE)
+                chunks[-2:], sizes[-2:] = [merged], [merged.nbytes]
+        finally:
+            self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
 
-    def take(self, rows: Rows, pool: Any = None) -> Any:
-        """The values of some rows; null where the number is negative. For a batch, unless a pool of
-        memory is given."""
+    def take(self, rows: Rows, pool: Any = None, scratch: Any = None) -> Any:
+        """The values of some rows; null where the number is negative. In memory of batches, unless
+        a pool is given: for the result, and for what is needed until then."""
         chunks = self._chunks
         if not chunks or not len(rows):
             return pa.nulls(len(rows), self._kind)
@@ -87,18 +86,16 @@ class Arena:
             if start < end:
                 some = order[start:end]
                 absent = None if mask is None else mask[some]
-                parts.append(_take(chunks[i], rows[some] - self._starts[i], absent, pool))
+                parts.append(_take(chunks[i], rows[some] - self._starts[i], absent, scratch))
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return _take(pa.concat_arrays(parts, pool), back, None, pool)
+        return _take(pa.concat_arrays(parts, scratch), back, None, pool)
 
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
         kept = self.take(rows, STATE)
-        self.clear()
-        if len(kept):
-            self._push(kept)
-            self._rows = len(kept)
+        self._chunks, self._sizes = ([kept], [kept.nbytes]) if len(kept) else ([], [])
+        self._rows = len(kept)
 
     def clear(self) -> None:
         """Drop all rows."""

@@ -176,7 +176,7 @@ class GroupTable:
         kind = pa.binary(self.layout.raw.itemsize)
         packed = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw)])
         pointed = [
-            arena.take(np.ascontiguousarray(records[part.value]), PARCELS)
+            arena.take(np.ascontiguousarray(records[part.value]), PARCELS, PARCELS)
             for part, arena in zip(self.layout.arena_parts, self.arenas, strict=True)
         ]
         names = [HASH, PACKED, *(part.name for part in self.layout.arena_parts)]
