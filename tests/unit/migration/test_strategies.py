@@ -30,10 +30,15 @@ W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 MOVES = tuple(Move(KeyGroup(g), W1, W2 if g % 2 else W3) for g in range(6))
 
 
-def run(name: str, outcomes: dict[type, Outcome] | None = None, **options: Any) -> list[Any]:
+def run(
+    name: str,
+    outcomes: dict[type, Outcome] | None = None,
+    moves: tuple[Move, ...] = MOVES,
+    **options: Any,
+) -> list[Any]:
     """All steps of a strategy; parts that run together come one after the other."""
     found: list[Any] = []
-    running = steps_of(name, MOVES, options)
+    running = steps_of(name, moves, options)
     outcome = None
     while True:
         try:
@@ -131,6 +136,13 @@ def test_waves_of_live_are_smaller_where_key_groups_are_large(
         except StopIteration:
             wanted = None
     assert found == waves
+
+
+def test_waves_of_live_take_one_source_after_the_other() -> None:
+    moves = tuple(Move(KeyGroup(g), (W1, W2)[g % 2], W3) for g in range(16))
+    copies = [wanted for wanted in run("live", moves=moves, wave=4) if isinstance(wanted, step.Copy)]
+    sources = [{move.source for move in copy.moves} for copy in copies]
+    assert sources == [{W1}, {W1}, {W2}, {W2}]
 
 
 def test_small_waves_of_live_are_not_copied_ahead() -> None:

@@ -28,8 +28,12 @@ SMALL_BYTES = 4 << 20
 
 
 def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
-    """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag."""
-    left, size, group_bytes = moves, wave, 0
+    """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag.
+
+    One source after the other: a wave has fewer pairs of workers to talk to, and lanes that have
+    one owner keep it for longer.
+    """
+    left, size, group_bytes = tuple(sorted(moves, key=lambda move: move.source)), wave, 0
     while left:
         step, left = first_round(left, size)
         yield Count("waves")
