@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from anabranch.model.keyspace import GROUP
 from anabranch.processor.contract import BatchTimes
 from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.config import WorkerConfig
+from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operator import packed
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.stored import StoredGroups
@@ -40,6 +43,7 @@ class InProcess:
             "w1", f"again-{base}-1", "token", "127.0.0.1", str(folder), *sizes, **settings
         )
         self.epoch = base
+        self._source: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = _at_once
         self.blobs = blobs or BlobStore(str(folder))
         self._worker = Worker(config, self.blobs)
         self._worker.action("install", packed(NAME, 1, definition, False))
@@ -68,12 +72,27 @@ class InProcess:
             "times": asdict(times),
             "initial": [],
         }
-        answer = self._worker.exchange(header, iter([rows] if rows.num_rows else []))
+        answer = self._worker.exchange(header, self._source(rows))
         return [row for some in answer.batches() for row in _plain(some)]
+
+    def rows_come_slowly(self, receiving: Event, go_on: Event) -> None:
+        """From now on: transactions are open before they have their rows."""
+
+        def source(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+            receiving.set()
+            go_on.wait()
+            yield rows
+
+        self._source = source
 
     def call(self, name: str, **message: Any) -> Any:
         """As the coordinator does."""
         return self._worker.action(name, encode(message))
+
+    @property
+    def core(self) -> WorkerCore:
+        """What all its parts share."""
+        return self._worker._core
 
     @property
     def slot(self) -> OperatorSlot:
@@ -92,6 +111,10 @@ class InProcess:
 
     def close(self) -> None:
         self._worker.close()
+
+
+def _at_once(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return iter([rows] if rows.num_rows else [])
 
 
 def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:

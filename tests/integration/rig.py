@@ -294,7 +294,7 @@ def _state_of(peer: Peer, operator: Operator, groups: list[int]) -> list[str]:
     """Entries of key groups, as another worker would get them."""
     found: list[str] = []
     done = set()
-    body = {"operator": operator.name, "definition": 1, "groups": groups}
+    body = {"operator": operator.name, "definition": 1, "groups": groups, "paced": False}
     for head, tables in peer.stream("copy", body):
         found += operator.oracle.entries(tables)
         if head["kind"] == "done":

@@ -50,3 +50,25 @@ def test_a_transaction_that_comes_too_late_does_not_blame_its_operator(tmp_path:
     worker.close()
     with pytest.raises(ServiceUnavailable, match="was stopped"):
         worker.batch(rows_of(range(9)), BatchTimes(0, 0, 0))
+
+
+def test_paced_copies_wait_for_a_moment_between_transactions(tmp_path: Path) -> None:
+    worker = InProcess(tmp_path, counting.Counting(), -1)
+    receiving, go_on = threading.Event(), threading.Event()
+    core = worker.core
+
+    def quiet() -> bool:
+        core.wait_quiet(30)
+        return not core.running
+
+    with ThreadPoolExecutor(2) as threads:
+        worker.rows_come_slowly(receiving, go_on)
+        batch = threads.submit(worker.batch, rows_of(range(9)), BatchTimes(0, 0, 0))
+        assert receiving.wait(30)
+        core.wait_quiet(0.01)  # not for ever
+        copy = threads.submit(quiet)
+        assert not copy.done()
+        go_on.set()
+        assert len(batch.result()) == 9
+        assert copy.result()
+    worker.close()

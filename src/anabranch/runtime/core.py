@@ -111,6 +111,11 @@ class WorkerCore:
                     f"{timeout_seconds:.0f} s."
                 )
 
+    def wait_quiet(self, seconds_max: float) -> None:
+        """Wait until no transaction is open here, or not much longer."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.running, seconds_max)
+
     # -- helpers --
 
     def slot(self, operator: str, definition: int | None = None) -> OperatorSlot:

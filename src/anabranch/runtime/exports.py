@@ -28,6 +28,10 @@ SLICE_BYTES = 2 << 20
 """Exported at a time while transactions wait: a few milliseconds."""
 
 FROZEN_SLICE_BYTES = 8 << 20
+QUIET_SECONDS_MAX = 0.1
+"""A copy with a pace waits so long for a moment between two transactions: that is most of the time
+of a short batch in a worker, and at the least pace hardly longer than a slice takes."""
+
 COPY_TRIES = 3
 IDLE_SECONDS_MAX = 20.0
 """How long another worker waits for a transaction here before it turns to the store."""
@@ -62,15 +66,18 @@ class Exports:
     def copy(self, message: Message) -> Iterator[Item]:
         """Key groups slice by slice; slices of a group may be as of different epochs."""
         slot = self._core.slot(message["operator"], message["definition"])
+        quiet = QUIET_SECONDS_MAX if message["paced"] else 0.0
         for group in message["groups"]:
             for _ in range(COPY_TRIES):
-                if (yield from self._copy_group(slot, group)):
+                if (yield from self._copy_group(slot, group, quiet)):
                     break
                 yield {"group": group, "kind": "restart"}, {}
             else:
                 yield {"group": group, "kind": "gone"}, {}
 
-    def _copy_group(self, slot: OperatorSlot, group: int) -> Generator[Item, None, bool]:
+    def _copy_group(
+        self, slot: OperatorSlot, group: int, quiet_seconds: float
+    ) -> Generator[Item, None, bool]:
         """False: the state was loaded anew meanwhile, so that its log does not continue."""
         try:
             with self._still(slot, group) as (state, as_of):
@@ -79,6 +86,7 @@ class Exports:
                 limit = math.inf if slot.engine.logs_rows else SLICE_BYTES
                 slices = slices_of(state, self._keyspace, range(self._keyspace.bins), limit)
             for bins in slices:
+                self._core.wait_quiet(quiet_seconds)
                 with self._still(slot, group) as (state, as_of):
                     sections = state.export_packed(bins)
                 if not log.is_alive:

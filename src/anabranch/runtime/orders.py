@@ -15,6 +15,7 @@ from anabranch.protocol import worker as protocol
 from anabranch.protocol.holding import new_owners
 from anabranch.runtime.arriving import ArrivingGroups, Replica
 from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.exports import QUIET_SECONDS_MAX
 from anabranch.runtime.imports import Imports
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.pace import Pace
@@ -137,11 +138,18 @@ class Orders:
     ) -> None:
         if not groups:
             return
-        head = {"operator": slot.name, "definition": slot.definition_id, "groups": groups}
+        head = {
+            "operator": slot.name,
+            "definition": slot.definition_id,
+            "groups": groups,
+            "paced": self._pace.is_limited,
+        }
         items = self._peers.stream(source, "copy", head)
 
         def piece(group: int, size: int) -> None:
             self._pace.take(size, lambda: copying.is_stopped(group))
+            if self._pace.is_limited:
+                self._core.wait_quiet(QUIET_SECONDS_MAX)
             self._core.pass_point("copy-slice")
 
         try:

@@ -28,6 +28,11 @@ class Pace:
                 self._tokens = 0.0
             self._lock.notify_all()
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a rate."""
+        return self._rate is not None
+
     def take(self, size: int, is_urgent: Callable[[], bool] = lambda: False) -> None:
         """Pay for bytes that have come, and wait until they are paid for or needed at once."""
         with self._lock:

@@ -237,7 +237,9 @@ class Worker:
         return run
 
     def _close(self, run: RunningTransaction) -> None:
-        self._core.running.pop(run.opened.tx, None)
+        with self._core.changed:
+            self._core.running.pop(run.opened.tx, None)
+            self._core.changed.notify_all()
         run.rows.clear()
 
     def _receive(self, run: RunningTransaction, rows: Iterator[pa.RecordBatch]) -> None:

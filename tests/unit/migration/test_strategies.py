@@ -140,7 +140,9 @@ def test_waves_of_live_are_smaller_where_key_groups_are_large(
 
 def test_waves_of_live_take_one_source_after_the_other() -> None:
     moves = tuple(Move(KeyGroup(g), (W1, W2)[g % 2], W3) for g in range(16))
-    copies = [wanted for wanted in run("live", moves=moves, wave=4) if isinstance(wanted, step.Copy)]
+    copies = [
+        wanted for wanted in run("live", moves=moves, wave=4) if isinstance(wanted, step.Copy)
+    ]
     sources = [{move.source for move in copy.moves} for copy in copies]
     assert sources == [{W1}, {W1}, {W2}, {W2}]
 
