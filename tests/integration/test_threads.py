@@ -52,7 +52,7 @@ def test_a_transaction_that_comes_too_late_does_not_blame_its_operator(tmp_path:
         worker.batch(rows_of(range(9)), BatchTimes(0, 0, 0))
 
 
-def test_paced_copies_wait_for_a_moment_between_transactions(tmp_path: Path) -> None:
+def test_a_quiet_moment_is_one_without_open_transactions(tmp_path: Path) -> None:
     worker = InProcess(tmp_path, counting.Counting(), -1)
     receiving, go_on = threading.Event(), threading.Event()
     core = worker.core
@@ -66,9 +66,9 @@ def test_paced_copies_wait_for_a_moment_between_transactions(tmp_path: Path) -> 
         batch = threads.submit(worker.batch, rows_of(range(9)), BatchTimes(0, 0, 0))
         assert receiving.wait(30)
         core.wait_quiet(0.01)  # not for ever
-        copy = threads.submit(quiet)
-        assert not copy.done()
+        waiting = threads.submit(quiet)
+        assert not waiting.done()
         go_on.set()
         assert len(batch.result()) == 9
-        assert copy.result()
+        assert waiting.result()
     worker.close()

@@ -112,7 +112,7 @@ class WorkerCore:
                 )
 
     def wait_quiet(self, seconds_max: float) -> None:
-        """Wait until no transaction is open here, or not much longer."""
+        """Wait until no transaction is open here, at most so long."""
         with self.changed:
             self.changed.wait_for(lambda: not self.running, seconds_max)
 

@@ -29,8 +29,8 @@ SLICE_BYTES = 2 << 20
 
 FROZEN_SLICE_BYTES = 8 << 20
 QUIET_SECONDS_MAX = 0.1
-"""A copy with a pace waits so long for a moment between two transactions: that is most of the time
-of a short batch in a worker, and at the least pace hardly longer than a slice takes."""
+"""A copy with a pace waits so long for a moment between transactions, whose batch needs the cores.
+Short batches have one by then; under long ones a copy must not fall far behind its pace."""
 
 COPY_TRIES = 3
 IDLE_SECONDS_MAX = 20.0
