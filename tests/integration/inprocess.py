@@ -16,8 +16,10 @@ from anabranch.processor.contract import BatchTimes
 from anabranch.runtime.arriving import ArrivingGroups
 from anabranch.runtime.config import WorkerConfig
 from anabranch.runtime.core import WorkerCore
+from anabranch.runtime.exports import Exports
 from anabranch.runtime.operator import packed
 from anabranch.runtime.operators import OperatorSlot
+from anabranch.runtime.peers import Peers
 from anabranch.runtime.stored import StoredGroups
 from anabranch.runtime.worker import Worker
 from anabranch.transport.wire import encode
@@ -108,6 +110,16 @@ class InProcess:
     def arriving(self) -> ArrivingGroups:
         """What is on its way here."""
         return self._worker._arriving
+
+    @property
+    def exports(self) -> Exports:
+        """What gives key groups to others."""
+        return self._worker._exports
+
+    @property
+    def peers(self) -> Peers:
+        """Its connections to other workers."""
+        return self._worker._exports._peers
 
     def close(self) -> None:
         self._worker.close()

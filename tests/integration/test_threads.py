@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from anabranch.errors import ServiceUnavailable
+from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.runtime import exports, orders
 from tests.integration import counting
-from tests.integration.harness import rows_of
+from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.inprocess import InProcess
+
+KEYS = range(200)
 
 
 def test_transactions_are_applied_by_one_thread(
@@ -71,4 +77,64 @@ def test_a_quiet_moment_is_one_without_open_transactions(tmp_path: Path) -> None
         go_on.set()
         assert len(batch.result()) == 9
         assert waiting.result()
+    worker.close()
+
+
+@pytest.mark.parametrize("paced", [True, False])
+def test_copies_with_a_pace_are_read_between_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paced: bool
+) -> None:
+    """Also of key groups that no open transaction has to do with."""
+    monkeypatch.setattr(exports, "QUIET_SECONDS_MAX", 30.0)
+    head = {"operator": "counts", "definition": 1, "groups": [0], "paced": paced}
+    with _open_transaction(tmp_path) as (worker, end, threads):
+        copying = threads.submit(lambda: list(worker.exports.copy(head)))
+        if paced:
+            with pytest.raises(TimeoutError):
+                copying.result(0.2)
+            end()
+        assert [item["kind"] for item, _ in copying.result(30)] == ["slice", "done"]
+
+
+@pytest.mark.parametrize("paced", [True, False])
+def test_copies_with_a_pace_are_taken_in_between_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paced: bool
+) -> None:
+    monkeypatch.setattr(orders, "QUIET_SECONDS_MAX", 30.0)
+    source = InProcess(tmp_path / "source", counting.Counting(), -1)
+    source.batch(rows_of(KEYS), BatchTimes(0, 0, 0))
+    with _open_transaction(tmp_path / "target") as (worker, end, threads):
+        monkeypatch.setattr(
+            worker.peers, "stream", lambda peer, name, head: source.exports.copy(head)
+        )
+        worker.call("pace", rate=1e12 if paced else None)
+        worker.call("release", groups=[0], version=2, peer="w2")
+        copying = threads.submit(worker.call, "copy", groups=[0], version=3, peer="w2")
+        if paced:
+            with pytest.raises(TimeoutError):
+                copying.result(0.2)
+            end()
+        assert copying.result(30)["counters"]["groups"] == 1
+    source.close()
+
+
+@contextmanager
+def _open_transaction(
+    folder: Path,
+) -> Iterator[tuple[InProcess, Callable[[], None], ThreadPoolExecutor]]:
+    """A worker with an open transaction of odd key groups, what ends it, and threads to use."""
+    worker = InProcess(folder, counting.Counting(), -1)
+    worker.batch(rows_of(KEYS), BatchTimes(0, 0, 0))
+    receiving, go_on = threading.Event(), threading.Event()
+    worker.rows_come_slowly(receiving, go_on)
+    rows = rows_of(KEYS)
+    rows = rows.filter(pa.array(KEYSPACE.group_of(rows.column(HASH).to_numpy()) % 2 == 1))
+    with ThreadPoolExecutor(2) as threads:
+        open_one = threads.submit(worker.transaction, rows, BatchTimes(1, 0, 0), lane=1, lanes=2)
+        try:
+            assert receiving.wait(30)
+            yield worker, go_on.set, threads
+        finally:
+            go_on.set()
+            open_one.result(30)
     worker.close()

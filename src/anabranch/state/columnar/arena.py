@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from anabranch.state.pool import STATE
 _CHUNK_BYTES_MAX = 256 << 20
 
 Rows = npt.NDArray[np.int32]
+Places = npt.NDArray[np.intp]
 
 
 class Arena:
@@ -67,29 +69,25 @@ class Arena:
     def take(self, rows: Rows, pool: Any = None, scratch: Any = None) -> Any:
         """The values of some rows; null where the number is negative. In memory of batches, unless
         a pool is given: for the result, and for what is needed until then."""
-        chunks = self._chunks
-        if not chunks or not len(rows):
-            return pa.nulls(len(rows), self._kind)
-        missing = rows < 0
-        mask = missing if missing.any() else None
-        if len(chunks) == 1:
-            return _take(chunks[0], rows, mask, pool)
-        # Not ChunkedArray.take: it copies all chunks into one first.
+        return gather(self._kind, [(self, rows)], pool, scratch)
+
+    def pieces(self, rows: Rows) -> Iterator[tuple[Any, Rows, Places | None]]:
+        """Where some rows are: a chunk, rows of it, and which of the wanted ones these are (None:
+        all of them, in this order)."""
+        if len(self._chunks) <= 1:
+            yield self._chunks[0] if self._chunks else pa.nulls(0, self._kind), rows, None
+            return
         of_row = np.maximum(self._starts.searchsorted(rows, side="right") - 1, 0)
         low, high = int(of_row.min()), int(of_row.max())
         if low == high:
-            return _take(chunks[low], rows - self._starts[low], mask, pool)
+            yield self._chunks[low], rows - self._starts[low], None
+            return
         order = np.argsort(of_row, kind="stable")
         bounds = of_row[order].searchsorted(np.arange(low, high + 2)).tolist()
-        parts = []
         for i, start, end in zip(range(low, high + 1), bounds, bounds[1:], strict=False):
             if start < end:
                 some = order[start:end]
-                absent = None if mask is None else mask[some]
-                parts.append(_take(chunks[i], rows[some] - self._starts[i], absent, scratch))
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
-        return _take(pa.concat_arrays(parts, scratch), back, None, pool)
+                yield self._chunks[i], rows[some] - self._starts[i], some
 
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
@@ -103,6 +101,41 @@ class Arena:
         self._rows = 0
 
 
-def _take(chunk: Any, rows: npt.NDArray[Any], mask: Any, pool: Any = None) -> Any:
+def gather(
+    kind: pa.DataType,
+    wanted: Iterable[tuple[Arena, Rows]],
+    pool: Any = None,
+    scratch: Any = None,
+) -> Any:
+    """The values of rows of several arenas, one arena after the other; see `Arena.take`.
+
+    Not ChunkedArray.take: it copies all chunks into one first.
+    """
+    parts: list[tuple[Any, Rows]] = []
+    places: list[Places] = []
+    count, in_order = 0, True
+    for arena, rows in wanted:
+        if not len(rows):
+            continue
+        for chunk, some, at in arena.pieces(rows):
+            parts.append((chunk, some))
+            places.append(np.arange(count, count + len(rows)) if at is None else at + count)
+            in_order = in_order and at is None
+        count += len(rows)
+    if not count:
+        return pa.array([], kind)
+    if len(parts) == 1:
+        return _take(*parts[0], pool)
+    taken = [_take(chunk, some, scratch) for chunk, some in parts]
+    if in_order:
+        return pa.concat_arrays(taken, pool)
+    back = np.empty(count, np.int64)
+    back[np.concatenate(places)] = np.arange(count)
+    return _take(pa.concat_arrays(taken, scratch), back, pool)
+
+
+def _take(chunk: Any, rows: npt.NDArray[Any], pool: Any) -> Any:
+    missing = rows < 0
+    at = pa.array(rows, mask=missing if missing.any() else None)
     # The plain function: Array.take spends more time on its arguments than on the work.
-    return pc.call_function("array_take", [chunk, pa.array(rows, mask=mask)], None, pool)
+    return pc.call_function("array_take", [chunk, at], None, pool)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import CorruptState
 from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, Int64s
+from anabranch.state.columnar.arena import gather
 from anabranch.state.columnar.compare import equal, is_text_or_bytes
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.index import Slots
@@ -211,12 +212,14 @@ class KeyedEntries:
             return fixed(part, values, valid)
         number = self.layout.arena_parts.index(part)
         cuts = np.searchsorted(needles, self._bounds).tolist()
-        found = [
-            table.arenas[number].take(values[cuts[i] : cuts[i + 1]])
-            for i, table in enumerate(self._tables)
-            if cuts[i] < cuts[i + 1]
-        ]
-        return pa.concat_arrays(found) if found else pa.array([], part.kind)
+        return gather(
+            part.kind,
+            (
+                (table.arenas[number], values[cuts[i] : cuts[i + 1]])
+                for i, table in enumerate(self._tables)
+                if cuts[i] < cuts[i + 1]
+            ),
+        )
 
     def _unchanged(self, at: Places, state: Sequence[Any]) -> dict[str, npt.NDArray[np.bool_]]:
         """Text and bytes that are what they were: comparing costs less than writing."""
