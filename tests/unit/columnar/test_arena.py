@@ -21,7 +21,8 @@ def test_rows_of_several_arenas_come_in_the_order_asked_for(
     """Also from arenas of several chunks, of none, and rows that are not there."""
     wanted, expected = [], []
     for chunks in contents:
-        arena, texts = Arena(pa.string()), []
+        arena = Arena(pa.string())
+        texts: list[str | None] = []
         for chunk in chunks:
             assert arena.append(pa.array(chunk, pa.string())) == len(texts)
             texts += chunk
