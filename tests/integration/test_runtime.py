@@ -19,7 +19,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.runtime.crashes import WORKER_POINTS
-from anabranch.runtime.wear import LATE_EPOCHS
+from anabranch.runtime.wear import LATE_EPOCHS, PATIENCE
 from tests.integration.counting import Counting, Exiting, Failing, Uninstallable
 from tests.integration.harness import Cluster, Oracle, rows_of
 
@@ -134,7 +134,7 @@ def test_speculative_attempts_see_the_same_outputs(tmp_path: Path) -> None:
 
 def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
     oracle = Oracle()
-    epochs = LATE_EPOCHS + 30
+    epochs = int(PATIENCE * LATE_EPOCHS) + 30
     with Cluster(tmp_path) as cluster:
         for epoch in range(epochs):
             run_and_check(cluster, oracle, epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -53,7 +53,14 @@ class FileRef:
 
     def only(self, groups: Iterable[int]) -> FileRef:
         """The same file, counting for these groups."""
-        return FileRef(self.path, self.epoch, self.bytes, self.crc, tuple(sorted(groups)))
+        return self._with(tuple(sorted(groups)))
+
+    def _with(self, groups: tuple[int, ...], end: str = "") -> FileRef:
+        """`end` is that of the new text, from the bitmap on, if it is known."""
+        ref = FileRef(self.path, self.epoch, self.bytes, self.crc, groups)
+        if end and self._text:
+            object.__setattr__(ref, "_text", self._text[: self._text.rindex(",") + 1] + end)
+        return ref
 
 
 def joined_refs(texts: Sequence[str]) -> str:
@@ -251,16 +258,31 @@ def _still_needed(
     changelogs: Sequence[FileRef], newest: Mapping[int, FileRef], taken: Iterable[FileRef]
 ) -> tuple[FileRef, ...]:
     """Without what the snapshots just taken cover; those before have covered theirs."""
-    covered = {group: newest[group].epoch for ref in taken for group in ref.groups}
-    kept: list[FileRef] = []
-    for ref in changelogs:  # epochs of a restored savepoint are negative
-        if covered.keys().isdisjoint(ref.groups):
-            groups = ref.groups
-        else:
-            groups = tuple(g for g in ref.groups if g not in covered or covered[g] < ref.epoch)
-        if groups:
-            kept.append(ref if len(groups) == len(ref.groups) else ref.only(groups))
-    return tuple(kept)
+    covered: dict[int, list[int]] = {}
+    for group in {group for ref in taken for group in ref.groups}:
+        covered.setdefault(newest[group].epoch, []).append(group)
+    needed = tuple(changelogs)
+    for epoch, groups in covered.items():  # mostly one, and many thousands of changelogs
+        needed = tuple(_without(needed, epoch, frozenset(groups)))
+    return needed
+
+
+def _without(refs: Iterable[FileRef], epoch: int, covered: frozenset[int]) -> Iterator[FileRef]:
+    """What still counts of changelogs if a snapshot of this epoch has these key groups."""
+    left: dict[int, tuple[tuple[int, ...], str]] = {}
+    """By the identity of the groups: most changelogs of a lane have the very same ones."""
+    for ref in refs:  # epochs of a restored savepoint are negative
+        if ref.epoch > epoch:
+            yield ref
+            continue
+        known = left.get(id(ref.groups))
+        if known is None:
+            groups = tuple(group for group in ref.groups if group not in covered)
+            known = left[id(ref.groups)] = groups, f'"{_bitmap(groups)}"]'
+        if len(known[0]) == len(ref.groups):
+            yield ref
+        elif known[0]:
+            yield ref._with(*known)
 
 
 def _order(ref: FileRef) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 START_BYTES_PER_SECOND = 24 << 20
-LEAST_BYTES_PER_SECOND = 12 << 20
+LEAST_BYTES_PER_SECOND = 8 << 20
 """Hardly to be noticed on two cores at half load; slower moves only last longer."""
 MOST_BYTES_PER_SECOND = 1 << 30
 GROWTH_BYTES_PER_SECOND = 8 << 20

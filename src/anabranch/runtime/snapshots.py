@@ -17,7 +17,7 @@ from anabranch.runtime.arriving import Arriving, ArrivingGroups
 from anabranch.runtime.core import WorkerCore
 from anabranch.runtime.operators import OperatorSlot
 from anabranch.runtime.received import joined
-from anabranch.runtime.wear import PATIENCE_MOVING, Wear
+from anabranch.runtime.wear import PATIENCE, PATIENCE_MOVING, Wear
 from anabranch.state.contract import Sections
 
 _log = logging.getLogger("anabranch.worker")
@@ -55,7 +55,7 @@ class Snapshots:
             return []
         config = self._core.config
         every = config.snapshot_seconds if config.checkpoint == "independent" else None
-        patience = PATIENCE_MOVING if is_moving else 1.0
+        patience = PATIENCE_MOVING if is_moving else PATIENCE
         refs = self._untold.pop(operator, [])
         try:
             self._save(slot, epoch, slot.due_for_snapshot(epoch, every, patience), refs)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 GROWTH = 2.0
 """A key group is due when its changelog has this many times as many bytes as its state: snapshots
 write about half as much as changelogs do, and a restart reads about thrice the state at most."""
 
-LATE_EPOCHS = 512
+LATE_EPOCHS = 768
 """... or, if it has changed at all, after this many epochs: manifests list a changelog for each."""
+
+PATIENCE = 0.5
+"""The most worn are saved from half of that on, as fast as is needed to keep up: all of them may
+be as worn, and none of the batches is to pay for all."""
 
 PATIENCE_MOVING = 2.0
 """So many times as worn before it is saved while key groups move: both at once would be felt."""
@@ -19,9 +23,8 @@ BYTES_MIN = 64 << 10
 """Nothing smaller is worth a snapshot of its own before it is late."""
 
 CATCH_UP = 1.5
-"""After each epoch so many times the bytes are saved that are needed to keep up in the long run.
-
-All key groups may become due at once, and none of the batches is to pay for all of them."""
+"""So many times the bytes that are needed to keep up are saved after an epoch once some key group
+is due."""
 
 
 @dataclass(slots=True)
@@ -37,34 +40,31 @@ def due(
     sizes: Mapping[int, int],
     epoch: int,
     changed: int,
-    patience: float = 1.0,
+    patience: float = PATIENCE,
     debt: float = 0.0,
-) -> list[int]:
+) -> tuple[list[int], float]:
     """Key groups to save after an epoch with so many bytes of changes, the most worn first.
 
-    `sizes` has the bytes of each key group that is here; `debt` is what epochs before have saved
-    too much.
+    `sizes` has the bytes of each key group that is here. Key groups are larger than what one epoch
+    may save: `debt` is what those before have saved too much, and returned for the next one.
     """
     worn = {group: _wear(wear[group], size, epoch) for group, size in sizes.items()}
-    budget = _budget(sizes, changed) - debt
+    costs = {group: max(size, BYTES_MIN / GROWTH) for group, size in sizes.items()}
+    changing = [group for group in worn if worn[group]]
+    oldest = min((wear[group].snapshot_epoch for group in changing), default=epoch)
+    needed = max(changed / GROWTH, sum(costs[group] for group in changing) / LATE_EPOCHS, 1)
+    if epoch - oldest >= PATIENCE * LATE_EPOCHS:
+        needed = max(needed, BYTES_MIN)  # so little is less than what manifests have of it
+    is_behind = max(worn.values(), default=0) >= 1
+    left = needed * (CATCH_UP if is_behind else 1) - debt
     chosen = []
     for group in sorted(worn, key=lambda g: -worn[g]):
-        if worn[group] < patience or budget <= 0:
+        if worn[group] < patience or left <= 0:
             break
         chosen.append(group)
-        budget -= sizes[group]
-    return chosen
-
-
-def owed(chosen: Collection[int], sizes: Mapping[int, int], changed: int, debt: float) -> float:
-    """The debt for the next epoch: key groups are larger than what one epoch may save."""
-    spent = sum(sizes[group] for group in chosen)
-    most = max(sizes.values(), default=0)  # what was owed for more is for others now
-    return min(max(0.0, debt + spent - _budget(sizes, changed)), most)
-
-
-def _budget(sizes: Mapping[int, int], changed: int) -> float:
-    return CATCH_UP * max(changed / GROWTH, sum(sizes.values()) / LATE_EPOCHS, 1)
+        left -= costs[group]
+    most = max(costs.values(), default=0)  # what was owed for more is for others now
+    return chosen, min(max(0.0, -left), most)
 
 
 def _wear(wear: Wear, size: int, epoch: int) -> float:
