@@ -26,7 +26,7 @@ class Paced(Pacer):
 
 def test_it_grows_while_batches_are_as_before() -> None:
     pacer = Paced(BEFORE)
-    rates = [pacer.took("a", 1.0) for _ in range(200)]
+    rates = [pacer.took("a", 1.0) for _ in range(300)]
     assert rates == sorted(rates)
     assert rates[-1] == MOST_BYTES_PER_SECOND
 
@@ -51,11 +51,23 @@ def test_it_never_grows_by_much_at_once() -> None:
 
 def test_an_operator_with_short_batches_does_not_hold_it_back() -> None:
     alone, together = Paced({"slow": [0.5]}), Paced({"slow": [0.5], "quick": [0.01]})
-    for _ in range(20):
+    for _ in range(40):
         alone.took("slow", 0.5)
         together.took("quick", 0.01)
         together.took("slow", 0.5)
     assert together.rate > 0.9 * alone.rate > START_BYTES_PER_SECOND
+
+
+def test_it_settles_where_batches_take_what_they_took_not_what_they_may() -> None:
+    """The more is copied, the longer they take: a rate of 50 MiB a second makes it a fifth more."""
+    pacer = Paced({"a": [0.1]})
+    costs = [1.0 + 0.2 * pacer.took("a", 0.1) / (50 << 20)]
+    for _ in range(600):
+        costs.append(1.0 + 0.2 * pacer.rate / (50 << 20))
+        pacer.took("a", 0.1 * costs[-1] - 0.004)
+    lately = costs[300:]
+    assert max(lately) < 1.1
+    assert sum(lately) / len(lately) < 1.07
 
 
 def test_single_slow_batches_do_not_count() -> None:
@@ -131,7 +143,7 @@ def test_the_others_do_not_run_ahead_meanwhile() -> None:
     for seconds in [0.15] * 30:
         pacer.took("a", 1.0)
         slow = pacer.took("b", seconds)
-    for _ in range(3):
+    for _ in range(9):
         pacer.took("a", 1.0)
         pacer.took("b", 0.1)
     assert slow < pacer.rate < 2 * slow
