@@ -27,7 +27,7 @@ FAR = 2
 
 
 class Pacer:
-    """Chooses a rate from the times of batches: halve when too slow, grow slowly while all is usual.
+    """Chooses a rate from the times of batches: halve when too slow, grow while all is as usual.
 
     Each operator has its own measure and its own opinion; the slowest rate counts.
     """
