@@ -58,7 +58,7 @@ class NativeRuns:
         query = self._query(folder, keys, payload_bytes, 0)
         with query:
             found = fill(query, keys, payload_bytes, self.say)
-            settle(query, found / 2, self.say)
+            found = settle(query, found, self.say)
             query.drain()
         return Prepared(folder, keys, payload_bytes, query.next_row), found
 
