@@ -283,6 +283,7 @@ class TestVerdicts:
         verdict = by_name(judge_live(runs), "mean latency to control")
         assert verdict.passed is False
         assert "before the move 2.0" in str(verdict)
+        assert "growth from then on 1.0" in str(verdict), "it was slow all the time"
 
     def test_small_states_say_nothing_about_ways_that_stop(self) -> None:
         runs = self.runs(0)

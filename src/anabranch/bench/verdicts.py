@@ -138,6 +138,27 @@ def ratios(runs: Sequence[Run], label: str, pick: Pick, is_before: bool = False)
     return found
 
 
+def growth(runs: Sequence[Run], label: str, pick: Pick) -> list[float]:
+    """The same, each run's figure as a multiple of its own before the move: whole runs are slower
+    or faster than others on a shared machine, from their beginning on."""
+    found = []
+    for run in (r for r in runs if r.label == label and not r.error):
+        mine = _grown(run, run, pick)
+        theirs = [_grown(control, run, pick) for control in controls_of(run, runs)]
+        known = [times for times in theirs if times is not None]
+        if mine is not None and known:
+            found.append(mine / median(known))
+    return found
+
+
+def _grown(run: Run, windows: Run, pick: Pick) -> float | None:
+    """From before another run's move to during it."""
+    if windows.steady is None or windows.move is None:
+        return None
+    before, during = run.before(windows.steady), run.during(windows.move)
+    return pick(during) / pick(before) if before and during and pick(before) else None
+
+
 def peaks(runs: Sequence[Run], label: str) -> Spread:
     """Peak latency during the move."""
     found = (r.during() for r in runs if r.label == label and not r.error)
@@ -179,7 +200,13 @@ def judge_live(runs: Sequence[Run]) -> list[Verdict]:
 def _to_control(main: Sequence[Run], name: str, pick: Pick, limit: float) -> Verdict:
     during = Spread.of(ratios(main, "live", pick))
     before = Spread.of(ratios(main, "live", pick, is_before=True))
-    figures = f"{during.text(2, ' times')}; before the move {before.text(2)}" if during.n else "-"
+    grown = Spread.of(growth(main, "live", pick))
+    figures = "-"
+    if during.n:
+        figures = (
+            f"{during.text(2, ' times')}; before the move {before.text(2)}; "
+            f"growth from then on {grown.text(2)}"
+        )
     passed = during.median <= limit if during.n and _is_large(main) else None
     return Verdict(
         f"live: {name} latency to control's", f"at most {limit:g} times", figures, passed
