@@ -139,8 +139,8 @@ def ratios(runs: Sequence[Run], label: str, pick: Pick, is_before: bool = False)
 
 
 def growth(runs: Sequence[Run], label: str, pick: Pick) -> list[float]:
-    """The same, each run's figure as a multiple of its own before the move: whole runs are slower
-    or faster than others on a shared machine, from their beginning on."""
+    """As `ratios`, with each run's figure as a multiple of its own before the move: on a shared
+    machine whole runs are slower or faster than others, from their beginning on."""
     found = []
     for run in (r for r in runs if r.label == label and not r.error):
         mine = _grown(run, run, pick)

@@ -27,7 +27,7 @@ from anabranch.processor.channel import ChannelEngine
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.runtime.heat import HEAT, decode_heat
 from anabranch.runtime.transaction import TransactionOutput
-from anabranch.runtime.wear import PATIENCE, Wear, due
+from anabranch.runtime.wear import Wear, due
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.channel import Waiting
 from anabranch.state.contract import GroupState, Sections
@@ -275,7 +275,7 @@ class OperatorSlot:
         return {"bytes": size, "rows": round(rows or 0), "unseen": int(rows is None)}
 
     def due_for_snapshot(
-        self, epoch: int, every_seconds: float | None = None, patience: float = PATIENCE
+        self, epoch: int, every_seconds: float | None, patience: float
     ) -> list[int]:
         """Key groups whose changelog is long enough to be worth a snapshot, or all by the clock."""
         wear = dict(self.wear)

@@ -40,7 +40,7 @@ _log = logging.getLogger("anabranch.moves")
 IDLE_SECONDS = 1.0
 """Without a batch for so long, a move does not wait for the next one."""
 
-PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 6 * LEAST_BYTES_PER_SECOND}
+PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 48 << 20}
 """Strategies whose copies adapt to the batches, and how slow they may become.
 
 Under `lazy` batches fetch what has not come, so that they are slow until all has come.

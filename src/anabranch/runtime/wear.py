@@ -54,7 +54,7 @@ def due(
     oldest = min((wear[group].snapshot_epoch for group in changing), default=epoch)
     needed = max(changed / GROWTH, sum(costs[group] for group in changing) / LATE_EPOCHS, 1)
     if epoch - oldest >= PATIENCE * LATE_EPOCHS:
-        needed = max(needed, BYTES_MIN)  # so little is less than what manifests have of it
+        needed = max(needed, BYTES_MIN)  # cheaper than to list more changelogs in each manifest
     is_behind = max(worn.values(), default=0) >= 1
     left = needed * (CATCH_UP if is_behind else 1) - debt
     chosen = []

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.state.columnar.grouping import Places
 from anabranch.state.pool import STATE
 
 _CHUNK_BYTES_MAX = 256 << 20
 
 Rows = npt.NDArray[np.int32]
-Places = npt.NDArray[np.intp]
 
 
 class Arena:
