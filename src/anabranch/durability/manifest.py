@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,8 @@ from anabranch.durability.frame import size_and_crc
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""Up to 1, changelogs listed only the key groups that no snapshot covers, which reads the same."""
 
 ROWS_WAIT = "checkpoint"
 """Note in `extra`: entries may not be the whole state, rows may wait."""
@@ -24,7 +26,10 @@ DEFERRED = "deferred"
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file that counts for some key groups; entries of other groups in it do not count."""
+    """A file with entries of some key groups; those of other groups in it do not count.
+
+    Nor do those of a changelog for key groups with a snapshot of its epoch or a later one.
+    """
 
     path: str
     epoch: int
@@ -53,14 +58,10 @@ class FileRef:
 
     def only(self, groups: Iterable[int]) -> FileRef:
         """The same file, counting for these groups."""
-        return self._with(tuple(sorted(groups)))
-
-    def _with(self, groups: tuple[int, ...], end: str = "") -> FileRef:
-        """`end` is that of the new text, from the bitmap on, if it is known."""
-        ref = FileRef(self.path, self.epoch, self.bytes, self.crc, groups)
-        if end and self._text:
-            object.__setattr__(ref, "_text", self._text[: self._text.rindex(",") + 1] + end)
-        return ref
+        wanted = _shared(tuple(sorted(groups)))
+        if wanted == self.groups:
+            return self
+        return FileRef(self.path, self.epoch, self.bytes, self.crc, wanted)
 
 
 def joined_refs(texts: Sequence[str]) -> str:
@@ -84,7 +85,8 @@ def file_ref(path: str, epoch: int, buffers: Sequence[Any], groups: Iterable[int
 class Manifest:
     """The state of one operator as of one epoch; needs nothing but the files it lists.
 
-    A key group has at most one snapshot here, and only changelogs of later epochs than it.
+    A key group has at most one snapshot here, and no changelog is listed that none of its key
+    groups needs.
     """
 
     operator: str
@@ -192,7 +194,7 @@ def next_manifest(
     snapshots, needed = known_snapshots, (*known_changelogs, *added)
     if taken:  # else nothing that was listed has become needless
         newest = _newest_snapshots(known_snapshots, taken, epoch)
-        snapshots, needed = _as_files(newest), _still_needed(needed, newest, taken)
+        snapshots, needed = _as_files(newest), _still_needed(needed, newest)
     return Manifest(
         operator=operator,
         query_id=query_id,
@@ -214,7 +216,8 @@ def with_snapshots(manifest: Manifest, taken: Iterable[FileRef]) -> Manifest:
     return replace(
         manifest,
         snapshots=_as_files(newest),
-        changelogs=_still_needed(manifest.changelogs, newest, taken),
+        changelogs=_still_needed(manifest.changelogs, newest),
+        format=MANIFEST_FORMAT,
     )
 
 
@@ -227,7 +230,7 @@ def restore_plan(manifest: Manifest, groups: Collection[int]) -> list[GroupPlan]
     changelogs: dict[int, list[FileRef]] = {group: [] for group in groups}
     for ref in sorted(manifest.changelogs, key=_order):
         for group in ref.groups:
-            if group in wanted:
+            if group in wanted and (group not in snapshots or snapshots[group].epoch < ref.epoch):
                 changelogs[group].append(ref)
     return [GroupPlan(group, snapshots.get(group), tuple(changelogs[group])) for group in groups]
 
@@ -255,34 +258,23 @@ def _as_files(newest: Mapping[int, FileRef]) -> tuple[FileRef, ...]:
 
 
 def _still_needed(
-    changelogs: Sequence[FileRef], newest: Mapping[int, FileRef], taken: Iterable[FileRef]
+    changelogs: Iterable[FileRef], newest: Mapping[int, FileRef]
 ) -> tuple[FileRef, ...]:
-    """Without what the snapshots just taken cover; those before have covered theirs."""
-    covered: dict[int, list[int]] = {}
-    for group in {group for ref in taken for group in ref.groups}:
-        covered.setdefault(newest[group].epoch, []).append(group)
-    needed = tuple(changelogs)
-    for epoch, groups in covered.items():  # mostly one, and many thousands of changelogs
-        needed = tuple(_without(needed, epoch, frozenset(groups)))
-    return needed
+    """Without changelogs that snapshots cover for all of their key groups.
 
-
-def _without(refs: Iterable[FileRef], epoch: int, covered: frozenset[int]) -> Iterator[FileRef]:
-    """What still counts of changelogs if a snapshot of this epoch has these key groups."""
-    left: dict[int, tuple[tuple[int, ...], str]] = {}
-    """By the identity of the groups: most changelogs of a lane have the very same ones."""
-    for ref in refs:  # epochs of a restored savepoint are negative
-        if ref.epoch > epoch:
-            yield ref
-            continue
-        known = left.get(id(ref.groups))
-        if known is None:
-            groups = tuple(group for group in ref.groups if group not in covered)
-            known = left[id(ref.groups)] = groups, f'"{_bitmap(groups)}"]'
-        if len(known[0]) == len(ref.groups):
-            yield ref
-        elif known[0]:
-            yield ref._with(*known)
+    For each batch, of thousands of changelogs: that a part is covered is left to those who read.
+    """
+    oldest: dict[int, float] = {}
+    """Epoch of the oldest snapshot of some key groups, by the identity of their tuple."""
+    needed = []
+    for ref in changelogs:  # epochs of a restored savepoint are negative
+        covered = oldest.get(id(ref.groups))
+        if covered is None:
+            epochs = (newest[g].epoch if g in newest else -math.inf for g in ref.groups)
+            covered = oldest[id(ref.groups)] = min(epochs)
+        if ref.epoch > covered:
+            needed.append(ref)
+    return tuple(needed)
 
 
 def _order(ref: FileRef) -> tuple[int, str]:
@@ -290,6 +282,12 @@ def _order(ref: FileRef) -> tuple[int, str]:
 
 
 # Few distinct sets of groups occur (one for each lane, mostly), in thousands of references.
+@lru_cache(maxsize=4096)
+def _shared(groups: tuple[int, ...]) -> tuple[int, ...]:
+    """The one tuple that stands for equal ones."""
+    return groups
+
+
 @lru_cache(maxsize=4096)
 def _bitmap(groups: tuple[int, ...]) -> str:
     bits = 0
@@ -301,4 +299,4 @@ def _bitmap(groups: tuple[int, ...]) -> str:
 @lru_cache(maxsize=4096)
 def _groups(bitmap: str) -> tuple[int, ...]:
     bits = int(bitmap, 16)
-    return tuple(group for group in range(bits.bit_length()) if bits >> group & 1)
+    return _shared(tuple(group for group in range(bits.bit_length()) if bits >> group & 1))

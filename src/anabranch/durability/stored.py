@@ -84,12 +84,13 @@ class StoredState:
         snapshots, changelogs = manifest.snapshots, manifest.changelogs
         masks = {ref.groups: self._mask(ref.groups) for ref in manifest.files}  # few differ
         self._snapshots = [(ref, masks[ref.groups]) for ref in snapshots]
-        self._changelogs = [(ref, masks[ref.groups]) for ref in changelogs]
         self.snapshot_epochs = np.full(self.keyspace.groups, -1, np.int64)
+        covered = np.full(self.keyspace.groups, np.iinfo(np.int64).min)
         self.log_bytes = np.zeros(self.keyspace.groups)
         """Of changelogs since the snapshot, about."""
         for ref, mask in self._snapshots:
-            self.snapshot_epochs[mask] = ref.epoch
+            self.snapshot_epochs[mask] = covered[mask] = ref.epoch
+        self._changelogs = [(ref, masks[ref.groups] & (covered < ref.epoch)) for ref in changelogs]
         for ref, mask in self._changelogs:
             self.log_bytes[mask] += ref.bytes / max(1, len(ref.groups))
         self._pages: dict[int, float] = {}

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.durability.manifest import FileRef, Manifest, next_manifest, restore_plan
+from anabranch.durability.manifest import (
+    FileRef,
+    Manifest,
+    next_manifest,
+    restore_plan,
+    with_snapshots,
+)
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
 from tests.unit.durability.samples import SMALL
@@ -50,7 +56,11 @@ def test_a_snapshot_replaces_what_it_holds_for_its_groups_only() -> None:
     second = next_manifest(first, 1, [ref("c1", 1, 0, 1)], **FIXED)
     third = next_manifest(second, 2, [ref("c2", 2, 0, 1)], [ref("s1", 1, 0)], **FIXED)
     assert third.snapshots == (ref("s1", 1, 0),)
-    assert third.changelogs == (ref("c0", 0, 1), ref("c1", 1, 1), ref("c2", 2, 0, 1))
+    assert paths(third.changelogs) == ["c0", "c1", "c2"]
+    assert [paths(plan.changelogs) for plan in restore_plan(third, [0, 1])] == [
+        ["c2"],
+        ["c0", "c1", "c2"],
+    ]
     fourth = next_manifest(third, 3, [], [ref("s3", 3, 0, 1)], **FIXED)
     assert (fourth.snapshots, fourth.changelogs) == ((ref("s3", 3, 0, 1),), ())
 
@@ -72,6 +82,18 @@ def test_a_snapshot_leaves_the_other_groups_of_a_restored_savepoint_alone() -> N
         1: ["c3", "c1", "c0"],
         2: ["c3"],
     }
+
+
+def test_a_manifest_of_the_format_before_goes_on() -> None:
+    """It listed only the key groups for which a changelog still counts."""
+    first = next_manifest(None, 1, [ref("c1", 1, 0, 1)], [ref("s0", 0, 0)], **FIXED)
+    old = replace(first, changelogs=(ref("c0", 0, 1), *first.changelogs), format=1)
+    read = Manifest.decode(old.encode(), "m")
+    assert (read, read.format) == (old, 1)
+    for later in (next_manifest(read, 2, [], [], **FIXED), with_snapshots(read, [ref("s1", 1, 2)])):
+        assert later.format == 2
+        plans = restore_plan(later, [0, 1])
+        assert [paths(plan.changelogs) for plan in plans] == [["c1"], ["c0", "c1"]]
 
 
 def test_a_late_snapshot_is_ignored_where_a_newer_one_is_known() -> None:
@@ -135,7 +157,10 @@ def test_against_the_naive_model(data: st.DataObject) -> None:
             assert sorted(paths(plan.changelogs)) == sorted(paths(tuple(needed)))
             assert [c.epoch for c in plan.changelogs] == sorted(c.epoch for c in needed)
         # Nothing is listed that no group needs.
-        assert all(item.groups for item in manifest.files)
+        plans = restore_plan(manifest, GROUPS)
+        read = {item.path for plan in plans for item in plan.changelogs}
+        read |= {plan.snapshot.path for plan in plans if plan.snapshot}
+        assert read == {item.path for item in manifest.files}
         assert len({item.path for item in manifest.files}) == len(manifest.files)
 
 
@@ -165,8 +190,8 @@ def test_a_newer_or_strange_manifest_is_refused() -> None:
     from anabranch.durability.documents import seal
 
     with pytest.raises(FormatNotSupported, match="the-manifest"):
-        Manifest.decode(seal({"format": 2}), "the-manifest")
-    strange: list[Any] = [{}, [], {"format": 1}, {"format": "x"}, None]
+        Manifest.decode(seal({"format": 3}), "the-manifest")
+    strange: list[Any] = [{}, [], {"format": 1}, {"format": 2}, {"format": "x"}, None]
     for body in strange:
         with pytest.raises(CorruptState, match="the-manifest"):
             Manifest.decode(seal(body), "the-manifest")

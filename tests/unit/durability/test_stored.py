@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.durability.blobs import BlobStore, MemoryBlobStore
 from anabranch.durability.changelog import CHANGELOG, encode_changelog
-from anabranch.durability.manifest import FileRef, Manifest, file_ref, next_manifest
+from anabranch.durability.manifest import FileRef, Manifest, file_ref, next_manifest, restore_plan
 from anabranch.durability.restore import load_groups
 from anabranch.durability.snapshot import SNAPSHOT, encode_snapshot
 from anabranch.durability.stored import OpenFiles, StoredState
@@ -144,6 +144,19 @@ def test_keys_and_bins_are_those_in_memory(name: str, store: BlobStore) -> None:
     assert history.manifest is not None
     for group, restored in load_groups(store, history.manifest, GROUPS, create).items():
         assert content(restored.state.export()) == content(history.states[group].export())
+
+
+def test_changelogs_that_a_snapshot_covers_in_part(store: BlobStore) -> None:
+    history = History(texts(), store)
+    assert history.manifest is not None
+    stored = history.stored()
+    for plan in restore_plan(history.manifest, GROUPS):
+        assert plan.snapshot is not None
+        since = [ref for ref in history.manifest.changelogs if plan.group in ref.groups]
+        listed, counted = len(since), len(plan.changelogs)
+        assert (listed > counted) == (plan.group >= 2)  # the others are of the older snapshot
+        replayed = sum(ref.bytes / len(ref.groups) for ref in plan.changelogs)
+        assert stored.wear(plan.group) == [plan.snapshot.epoch, round(replayed)]
 
 
 @pytest.mark.parametrize("name", ["windows", "everything"])
