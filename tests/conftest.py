@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration", "faults", "spark")
 """Cheap and telling first: a broken unit fails before a JVM starts."""
 
+LONG = ("test_service_recovery.py",)
+"""First in their folder: two minutes at the very end would be minutes of one core for nothing."""
+
 ROOT = Path(__file__).parent.parent
 LEFTOVER_GRACE_SECONDS = 30
 
@@ -51,10 +54,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(item.path))
 
 
-def _rank(path: Path) -> int:
+def _rank(path: Path) -> tuple[int, bool]:
     """Place of a test file in the order; files beside this one come first."""
     folder = path.relative_to(ROOT / "tests").parts[0]
-    return FOLDERS.index(folder) if folder in FOLDERS else -1
+    return FOLDERS.index(folder) if folder in FOLDERS else -1, path.name not in LONG
 
 
 @pytest.fixture(scope="session")

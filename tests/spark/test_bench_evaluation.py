@@ -54,7 +54,7 @@ def outcomes(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(run["strategy"], run["error"]) for run in document["runs"]]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("_small")
 def test_ctrl_c_keeps_the_runs_that_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from anabranch.bench import connections
 from anabranch.bench.connections import between
 from anabranch.bench.flight_copy import copy_rates, payload_batches
 from anabranch.bench.latency import Batch, Timeline, Window, median
+from anabranch.bench.machine import StolenShare
 from anabranch.bench.openloop import (
     HOLD,
     Burst,
@@ -27,7 +29,7 @@ from anabranch.bench.openloop import (
     write_schedule,
 )
 from anabranch.bench.plots import check_matplotlib, plot_runs
-from anabranch.bench.rescale import LENGTH_MARGIN, RescaleBench, Settings
+from anabranch.bench.rescale import RescaleBench, Settings
 from anabranch.bench.rescale_report import summary_line, table
 from anabranch.bench.rescale_runs import Case, Run, brief
 from anabranch.bench.verdicts import (
@@ -272,6 +274,42 @@ class TestVerdicts:
         assert judge_live(runs)[0].passed is None
         assert "not measured" in str(judge_live(runs)[0])
 
+    def test_a_move_in_turns_has_its_own_control(self) -> None:
+        slow, usual, fast = (back_to_back(seconds, 30) for seconds in (1.0, 0.5, 0.25))
+        move = self.MOVE
+        runs = [
+            make_run("control", slow, repeat=0),
+            make_run("live", usual, move, repeat=0),
+            make_run("control", usual, repeat=1),
+            make_run("live", usual, move, repeat=1),
+            make_run("control", usual, repeat=2),
+            make_run("live", fast, move, repeat=2),
+        ]
+        runs = [replace(run, is_turn=True) for run in runs]
+        runs.append(make_run("control", slow, repeat=2))  # of other strategies
+        runs.append(make_run("lazy", slow, move))
+        assert ratios(runs, "live", lambda f: f.mean) == pytest.approx([2 / 3, 1.0, 0.5], rel=0.05)
+        assert ratios(runs, "lazy", lambda f: f.mean) == pytest.approx([1.0])
+        shown = table(runs)
+        assert shown.count("\ncontrol ") == 2
+        assert "in the windows of live" in shown
+        assert "in the windows of others" in shown
+
+    def test_stolen_time_is_told(self) -> None:
+        share = StolenShare().since()
+        assert math.isnan(share) or 0 <= share <= 1
+        run = make_run("live", back_to_back(0.5, 30), self.MOVE)
+        assert "stolen" not in summary_line(run)
+        run.stolen = 0.123
+        assert "12.3% of the cores stolen" in summary_line(run)
+
+    def test_a_part_of_a_load(self) -> None:
+        whole = back_to_back(0.5, 30)
+        cut = Timeline(whole.load.later(START + 10), whole.batches)
+        assert cut.end == pytest.approx(whole.end - 10, abs=0.02)
+        assert cut.during(Window(2, 6)).mean == pytest.approx(whole.during(Window(12, 16)).mean)
+        assert whole.load.later(START - 5) == whole.load
+
     def test_a_control_run_at_another_rate_does_not_count(self) -> None:
         runs = self.runs(0)
         runs[3].rate = RATE / 2
@@ -377,14 +415,7 @@ class TestPlan:
         return [task.name.removeprefix("strategies: ") for task in tasks]
 
     def test_live_and_control_take_turns(self) -> None:
-        assert self.names("live")[:-1] == [
-            "loading 2 GB",
-            "warming up",
-            "live, run 1",
-            "control, run 1",
-            "control, run 2",
-            "live, run 2",
-        ]
+        assert self.names("live")[:-1] == ["loading 2 GB", "live and control in turns"]
 
     def test_others_have_control_runs_between_them(self) -> None:
         others = ("meces", "drrs", "pause", "lazy")
@@ -397,7 +428,7 @@ class TestPlan:
             "lazy, run 1",
             "control, run 2",
         ]
-        assert self.names("live", *others)[6:8] == ["meces, run 1", "control, run 3"]
+        assert self.names("live", *others)[2:4] == ["meces, run 1", "control, run 1"]
 
     def test_a_size_is_measured_once(self) -> None:
         names = self.names("live", parts=("strategies", "series"))
@@ -405,15 +436,12 @@ class TestPlan:
 
     def test_control_runs_are_as_long_as_what_they_are_compared_with(self) -> None:
         bench = RescaleBench(None, Path(), Settings(live_repeat=2), lambda _: None)  # type: ignore[arg-type]
-        live = make_run("live", back_to_back(0.5, 30), Window(10, 14))
-        bench.runs = [live]
-        assert live.timeline
-        end = live.timeline.end
-        after, first, extra = (make_run("control", LATER, repeat=n) for n in range(3))
-        assert bench._length_of_others(live) == 0
-        assert bench._length_of_others(after) == end
-        assert bench._length_of_others(first) == LENGTH_MARGIN * end, "its live run may be longer"
-        assert bench._length_of_others(extra) == end
+        lazy = make_run("lazy", back_to_back(0.5, 30), Window(10, 14))
+        turn = replace(make_run("live", back_to_back(0.5, 90), Window(10, 74)), is_turn=True)
+        bench.runs = [lazy, turn]
+        assert lazy.timeline
+        assert bench._length_of_others(lazy) == 0
+        assert bench._length_of_others(make_run("control", LATER)) == lazy.timeline.end
 
 
 class TestCases:

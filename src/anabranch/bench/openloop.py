@@ -51,6 +51,11 @@ class OpenLoop:
         """When a row should have been sent."""
         return self.started + (row - self.first_row) / self.rate
 
+    def later(self, at: float) -> OpenLoop:
+        """The same load, counted from its first row that is due then (seconds since the epoch)."""
+        passed = max(0, math.ceil((at - self.started) * self.rate))
+        return OpenLoop(self.first_row + passed, self.started + passed / self.rate, self.rate)
+
     def end_of_batch(self, start: int, now: float) -> int:
         """One past the last row whose time has come."""
         due = math.floor((now - self.started) * self.rate) + 1 if now >= self.started else 0

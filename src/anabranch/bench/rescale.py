@@ -29,6 +29,7 @@ from anabranch.bench.rescale_runs import (
     brief,
 )
 from anabranch.bench.steady import SteadyBench
+from anabranch.bench.turns import CONTROL_SECONDS, REST_SECONDS, WARM_SECONDS, Turns
 from anabranch.bench.verdicts import (
     MoveRate,
     SteadyCost,
@@ -49,8 +50,6 @@ UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
 """There and back again, twice."""
-LENGTH_MARGIN = 1.5
-"""Of a control run before its partner, over the longest partner so far."""
 CONTROL_EVERY = 3
 """Runs of other strategies have a control run after the first of so many."""
 DISK_FACTOR = 8
@@ -68,7 +67,7 @@ class Settings:
     timing: Timing = field(default_factory=Timing)
     repeat: int = 1
     live_repeat: int = 3
-    """Runs of `live` and of its control, at least: one peak on a busy machine is mostly chance."""
+    """Moves under `live` in one query, at least: one peak on a busy machine is mostly chance."""
     strategies: tuple[str, ...] = (*STRATEGIES, NATIVE)
     series_gb: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     workers: int = 2
@@ -208,14 +207,8 @@ class RescaleBench:
             for case in cases:
                 yield self._task(name, name, case, repeat)
                 if done % CONTROL_EVERY == 0:
-                    extra = self._live_runs + done // CONTROL_EVERY
-                    yield self._task(name, name, Case.parse(CONTROL), extra)
+                    yield self._task(name, name, Case.parse(CONTROL), done // CONTROL_EVERY)
                 done += 1
-
-    @property
-    def _live_runs(self) -> int:
-        s = self.settings
-        return max(s.repeat, s.live_repeat) if "live" in s.strategies else 0
 
     def _plan_series(self, size: float) -> Iterator[Task]:
         s = self.settings
@@ -227,14 +220,24 @@ class RescaleBench:
         yield self._forget(name)
 
     def _plan_live(self, part: str, name: str) -> Iterator[Task]:
-        """With control runs, first one then the other: the JVM gets faster from run to run."""
-        if not self._has_warm_up:
-            self._has_warm_up = True
-            yield self._warm_up(name)
-        for repeat in range(max(self.settings.repeat, self.settings.live_repeat, 1)):
-            pair = ("live", CONTROL) if repeat % 2 == 0 else (CONTROL, "live")
-            for label in pair:
-                yield self._task(part, name, Case.parse(label), repeat)
+        """In turns with its control, all in one query."""
+        timing, count = self.settings.timing, max(self.settings.repeat, self.settings.live_repeat)
+        is_rehearsed, self._has_warm_up = self._has_warm_up, True
+
+        def work() -> None:
+            prepared = self._found(name)
+
+            def new_run(label: str, number: int) -> Run:
+                run = self._new_run(part, name, prepared, Case.parse(label), number)
+                run.is_turn = True
+                return run
+
+            for run in Turns(self._ours, new_run, is_rehearsed).run(prepared, count):
+                self._done(run)
+
+        each = 2 * (CONTROL_SECONDS + 2 * timing.steady) + REST_SECONDS
+        seconds = 60 + count * each + (0 if is_rehearsed else WARM_SECONDS + CONTROL_SECONDS)
+        yield Task(f"{name}: live and control in turns", seconds, work)
 
     # -- tasks --
 
@@ -322,15 +325,12 @@ class RescaleBench:
         return self._prepared[name]
 
     def _length_of_others(self, run: Run) -> float:
-        """A control run lasts as long as what it is compared with, also if that comes after it."""
+        """A control run lasts as long as what it is compared with."""
         if run.label != CONTROL:
             return 0.0
-        same = [r for r in self.runs if (r.part, r.keys, r.rate) == (run.part, run.keys, run.rate)]
-        longest = max((r.timeline.end for r in same if r.timeline and r.move), default=0.0)
-        is_first = run.repeat < self._live_runs and not any(
-            r.label == "live" and r.repeat == run.repeat for r in same
-        )
-        return LENGTH_MARGIN * longest if is_first else longest
+        what = (run.part, run.keys, run.rate)
+        same = [r for r in self.runs if (r.part, r.keys, r.rate) == what and not r.is_turn]
+        return max((r.timeline.end for r in same if r.timeline and r.move), default=0.0)
 
     def _done(self, run: Run) -> None:
         if run.part == WARM_UP:

@@ -26,12 +26,13 @@ def summary_line(run: Run) -> str:
     where = f"{run.part}, {run.state_bytes / 1e9:.2g} GB: {run.label}, run {run.repeat + 1}"
     if run.error:
         return f"{where}: FAILED: {run.error}"
+    stolen = "" if math.isnan(run.stolen) else f", {run.stolen:.1%} of the cores stolen"
     latency = run.during()
     if latency is None or run.move is None:
-        return f"{where}: done"
+        return f"{where}: done{stolen}"
     return (
         f"{where}: peak {latency.peak:.2f} s, mean {latency.mean:.2f} s during the move "
-        f"of {run.move.seconds:.1f} s, {run.rate:,.0f} rows/s"
+        f"of {run.move.seconds:.1f} s, {run.rate:,.0f} rows/s{stolen}"
     )
 
 
@@ -46,8 +47,8 @@ def table(runs: Sequence[Run]) -> str:
         rates = sorted({f"{r.rate:,.0f}" for r in some}, key=len)
         title = f"{part}: {size / 1e9:.2g} GB, {some[0].keys:,} keys, {' and '.join(rates)} rows/s"
         lines += ["", title, HEADER]
-        for label in dict.fromkeys(r.label for r in some):
-            lines += _strategy_lines(label, some)
+        for label, is_turn in dict.fromkeys((r.label, r.is_turn) for r in some):
+            lines += _strategy_lines(label, [r for r in some if r.is_turn == is_turn])
     return "\n".join(lines)
 
 
@@ -94,7 +95,7 @@ def _numbers(known: Sequence[Latency]) -> str:
 
 def _move_columns(label: str, good: Sequence[Run], runs: Sequence[Run]) -> str:
     if label == CONTROL:
-        return "(live's window)"
+        return "(in the windows of " + ("live)" if good[0].is_turn else "others)")
     against = _against(runs, label)
     seconds = median([r.move.seconds for r in good if r.move])
     moved = median([float(r.report.get("bytes", math.nan)) for r in good]) / 1e6
@@ -117,9 +118,9 @@ def _or_dash(value: float, width: int) -> str:
 
 
 def _partner(run: Run, runs: Sequence[Run]) -> Run | None:
-    """For a control run: the run whose windows it is shown in, its own live run if it has one."""
-    same = [r for r in runs if r.move is not None and r.rate == run.rate]
-    same.sort(key=lambda r: (r.label != "live", r.repeat != run.repeat))
+    """For a control run: the run whose windows it is shown in."""
+    same = [r for r in runs if r.move and (r.rate, r.is_turn) == (run.rate, run.is_turn)]
+    same.sort(key=lambda r: r.repeat != run.repeat)
     return same[0] if same else None
 
 
@@ -166,6 +167,7 @@ def _run_json(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "part": run.part,
         "strategy": run.label,
         "repeat": run.repeat,
+        "is_turn": run.is_turn,
         "rate": run.rate,
         "keys": run.keys,
         "payload_bytes": run.payload_bytes,
@@ -175,6 +177,7 @@ def _run_json(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "report": run.report,
         "peer_connections": run.peers,
         "peer_samples": run.peer_samples,
+        "stolen": None if math.isnan(run.stolen) else run.stolen,
         "batches_columns": ["done", "slowest", "fastest", "rows"],
         "batches": [
             [round(p.done, 3), round(p.slowest, 3), round(p.fastest, 3), p.rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -104,6 +105,8 @@ class Run:
     rate: float
     keys: int
     payload_bytes: int
+    is_turn: bool = False
+    """Whether it is a part of one long query (`bench/turns.py`), not a query of its own."""
     timeline: Timeline | None = None
     steady: Window | None = None
     """Under load before the move."""
@@ -113,6 +116,8 @@ class Run:
     """Most connections between workers at a time before the move."""
     peer_samples: int = 0
     """How often they were counted."""
+    stolen: float = math.nan
+    """Share of the cores' time that the machine did not have in a turn, if it is a virtual one."""
     written_a_second: float = 0.0
     """Bytes that workers wrote before the move."""
     error: str = ""
@@ -214,7 +219,7 @@ class ServiceRuns:
         """Fill in a run; a strategy that fails is a result too. Lasts at least `seconds_min`."""
         self.say("copying the prepared state")
         try:
-            with self._started("run", prepared) as (service, query):
+            with self.started("run", prepared) as (service, query):
                 self._measure(run, service, query, seconds_min)
         except Exception as error:  # the others are still to be run
             run.error = brief(error)
@@ -235,7 +240,7 @@ class ServiceRuns:
                 return batches[0].committed - started
 
     @contextmanager
-    def _started(self, name: str, prepared: Prepared) -> Iterator[tuple[StateService, LoadedQuery]]:
+    def started(self, name: str, prepared: Prepared) -> Iterator[tuple[StateService, LoadedQuery]]:
         """A service and a query on a copy of a prepared state."""
         with (
             self._folders.copy(name, prepared) as folder,
@@ -265,7 +270,7 @@ class ServiceRuns:
             run.written_a_second = wrote / max(1e-9, time.time() - load.started)
             if run.case.strategy is not None:
                 run.steady = Window(self.timing.settle, time.time() - load.started)
-                run.move = self._move(run, service, query, load)
+                run.move = self.move(run, service, query, load)
                 begin = run.move.end
             end = max(begin + self.timing.steady, seconds_min)
             watch_until(query, load, end, self.say, "steady load afterwards")
@@ -283,7 +288,8 @@ class ServiceRuns:
             if time.time() - start > MOVE_SECONDS_MAX:
                 raise AnabranchError("The replicas were not complete in time.")
 
-    def _move(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Window:
+    def move(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Window:
+        """Reconfigure as the run's case says; when that was, in seconds since the load began."""
         case, start = run.case, time.time()
         assert case.strategy is not None
         move = service.rescale(self.target, strategy=case.strategy, wait=False, **case.options)
@@ -302,7 +308,7 @@ class ServiceRuns:
 
         The key groups of one worker go to another and back: no process starts or ends meanwhile.
         """
-        with self._started("move", prepared) as (service, query):
+        with self.started("move", prepared) as (service, query):
             warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
             query.drain()
             wait_until_in_memory(service, self.say)

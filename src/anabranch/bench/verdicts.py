@@ -109,10 +109,14 @@ Pick = Callable[[Latency], float]
 
 
 def controls_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """Control runs of the same part, state and rate that last as long as the run's move."""
+    """What a run is compared with: the times without a move just before and after it in the same
+    query, else control runs of the same part, state and rate that last as long as its move."""
     what, end = (run.part, run.state_bytes, run.rate), run.move.end if run.move else 0.0
     same = (r for r in runs if r.label == CONTROL and (r.part, r.state_bytes, r.rate) == what)
-    return [r for r in same if not r.error and r.timeline and r.timeline.end >= end]
+    known = [r for r in same if not r.error and r.timeline and r.is_turn == run.is_turn]
+    if run.is_turn:
+        return [r for r in known if r.repeat in (run.repeat, run.repeat + 1)]
+    return [r for r in known if r.timeline and r.timeline.end >= end]
 
 
 def control_during(run: Run, runs: Sequence[Run]) -> Latency | None:

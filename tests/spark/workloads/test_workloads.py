@@ -22,8 +22,8 @@ PART, BATCH, SMALL_BATCH = 6000, 3000, 2000
 
 STATELESS = [name for name, query in QUERIES.items() if not query.stateful]
 STATEFUL = [*(name for name, query in QUERIES.items() if query.stateful), "auction", "key-count"]
-QUICK = {"q3", "q5", "q8", "auction", "key-count"}
-"""A join, a window, a join of windows and the rest: queries much like these are for soak."""
+QUICK = {"q3", "q5", "auction", "key-count"}
+"""A join, a window and the rest: queries much like these are for soak."""
 
 
 def workload_named(name: str) -> Workload:

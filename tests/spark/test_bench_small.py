@@ -1,4 +1,4 @@
-"""The benchmarks of storage, with sizes at which their figures mean nothing: they run, and end."""
+"""Benchmarks with sizes at which their figures mean nothing: they run, and end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.bench import backends, checkpoints, hybrid, recovery, rescale_runs
+from anabranch.bench import backends, checkpoints, hybrid, recovery, rescale, rescale_runs, turns
+from anabranch.bench.rescale_report import table
 from anabranch.state import backend
 from tests.processes import workers_alive
 
@@ -68,3 +69,38 @@ def test_checkpoints(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     found = list(bench.run(("changelog", "unaligned")))
     assert not any(result.error for result in found)
     assert [bool(result.rows_deferred) for result in found] == [False, True]
+
+
+def test_live_and_its_control_in_turns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WARM_SECONDS", "REST_SECONDS", "CONTROL_SECONDS"):
+        monkeypatch.setattr(turns, name, 2.0)
+    monkeypatch.setattr(rescale_runs, "SETTLE_SECONDS", 2.0)
+    settings = rescale.Settings(
+        state_gb=0.01,
+        rate=2000,
+        timing=rescale_runs.Timing(1.0, 2.0),
+        strategies=("live", "lazy"),
+        live_repeat=2,
+    )
+    bench = rescale.RescaleBench(spark, tmp_path, settings, quiet)
+    bench.run(("strategies",))
+    assert not bench.has_failed, bench.notes
+    seen = [(run.label, run.repeat) for run in bench.runs if run.is_turn and run.part != "series"]
+    live = [("live", number) for number in (0, 1)]
+    control = [("control", number) for number in (0, 1, 2)]
+    assert seen == [control[0], live[0], control[1], live[1], control[2]]
+    for run in bench.runs:
+        assert run.timeline is not None
+        assert run.timeline.end > (run.move.end if run.move else 2.0)
+        if run.move is not None:
+            during = run.during()
+            assert during is not None
+            assert during.rows >= 0.9 * run.rate * run.move.seconds
+            assert run.report["groups"]
+    met = {verdict.name: verdict.figures for verdict in bench.verdicts()}
+    assert "times" in met["live: mean latency to control's"]
+    shown = table(bench.runs)
+    assert "in the windows of live" in shown
+    assert "in the windows of others" in shown
