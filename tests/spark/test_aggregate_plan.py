@@ -306,16 +306,9 @@ BATCHES: list[list[Row]] = [
 ]
 
 
-RUNNING = ("session-append",)
+RUNNING = ("sliding-update", "session-append")
 """The others are for soak. Spark has no sessions in update mode."""
-RUNNING_TOO = (
-    "sliding-update",
-    "tumbling-append",
-    "tumbling-update",
-    "sliding-append",
-    "key-append",
-    "key-update",
-)
+RUNNING_TOO = ("tumbling-append", "tumbling-update", "sliding-append", "key-append", "key-update")
 
 
 @pytest.mark.parametrize(

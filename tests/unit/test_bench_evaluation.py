@@ -22,7 +22,8 @@ from anabranch.bench.evaluation_plan import (
 )
 from anabranch.bench.evaluation_results import INTERRUPTED, Result
 from anabranch.bench.evaluation_runner import run_settings, told
-from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Say
+from anabranch.bench.load import Say
+from anabranch.bench.rescale_runs import CONTROL, STRATEGIES
 from anabranch.bench.workload_run import Moment, Rescale
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES as ALL_STRATEGIES

@@ -34,7 +34,8 @@ from anabranch.bench.evaluation_results import (
 )
 from anabranch.bench.evaluation_tables import Table, failures, parameters, seamlessness, strategies
 from anabranch.bench.latency import Batch, Timeline, Window
-from anabranch.bench.rescale_runs import CONTROL, STRATEGIES, Say
+from anabranch.bench.load import Say
+from anabranch.bench.rescale_runs import CONTROL, STRATEGIES
 from anabranch.bench.workload_run import Replication
 from anabranch.cli.evaluation import report as write_report
 from anabranch.cli.evaluation import settings_from

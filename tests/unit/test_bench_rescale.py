@@ -37,6 +37,7 @@ from anabranch.bench.verdicts import (
     Spread,
     SteadyCost,
     Verdict,
+    controls_of,
     judge_absolute,
     judge_live,
     judge_move,
@@ -295,13 +296,29 @@ class TestVerdicts:
         assert "in the windows of live" in shown
         assert "in the windows of others" in shown
 
-    def test_stolen_time_is_told(self) -> None:
-        share = StolenShare().since()
-        assert math.isnan(share) or 0 <= share <= 1
+    def test_stolen_time_is_told(self, tmp_path: Path) -> None:
+        stat = tmp_path / "stat"
+        stat.write_text("cpu  50 0 20 100 5 0 5 20 0 0\ncpu0 1 2 3 4 5 6 7 8\n")
+        share = StolenShare(stat)
+        assert math.isnan(share.since()), "no time has passed"
+        stat.write_text("cpu  130 0 20 100 5 0 5 40 0 0\n")
+        assert share.since() == pytest.approx(0.2)
+        assert math.isnan(StolenShare(tmp_path / "none").since())
         run = make_run("live", back_to_back(0.5, 30), self.MOVE)
         assert "stolen" not in summary_line(run)
         run.stolen = 0.123
         assert "12.3% of the cores stolen" in summary_line(run)
+
+    def test_rather_a_short_control_than_none(self) -> None:
+        move = Window(10, 35)
+        runs = [
+            make_run("control", back_to_back(1.0, 30), repeat=0),
+            make_run("live", back_to_back(0.5, 50), move, repeat=0),
+            make_run("control", back_to_back(0.5, 50), repeat=1),
+        ]
+        runs = [replace(run, is_turn=True) for run in runs]
+        assert controls_of(runs[1], runs) == [runs[2]]
+        assert controls_of(runs[1], runs[:2]) == [runs[0]]
 
     def test_a_part_of_a_load(self) -> None:
         whole = back_to_back(0.5, 30)
@@ -427,6 +444,7 @@ class TestPlan:
             "pause, run 1",
             "lazy, run 1",
             "control, run 2",
+            "control, if it is needed",
         ]
         assert self.names("live", *others)[2:4] == ["meces, run 1", "control, run 1"]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.bench.rescale_runs import KEY_BYTES, Case, Run, Say, ServiceRuns, Timing
+from anabranch.bench.load import Say
+from anabranch.bench.rescale_runs import KEY_BYTES, Case, Run, ServiceRuns, Timing
 from anabranch.model.stats import ROWS_DEFERRED
 
 MOVE = "order-unaware"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from anabranch.bench.evaluation_plan import Settings, Spec, plan, seconds_of_all, warm_ups
 from anabranch.bench.evaluation_results import INTERRUPTED, Result, Results
-from anabranch.bench.rescale_runs import CONTROL, Say, brief
+from anabranch.bench.load import Say
+from anabranch.bench.rescale_runs import CONTROL, brief
 
 LEARNT_SECONDS = 30.0
 """Work after which guesses are corrected by how wrong they have been."""

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.bench.evaluation_plan import Settings, Spec
 from anabranch.bench.evaluation_results import INTERRUPTED, Result
-from anabranch.bench.load import Folders
-from anabranch.bench.rescale_runs import Say
+from anabranch.bench.load import Folders, Say
 from anabranch.bench.workload_run import Moment, Rescale, RunResult, RunSettings, WorkloadRun
 
 

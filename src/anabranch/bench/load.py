@@ -23,6 +23,11 @@ POLL_SECONDS = 0.1
 START_DELAY_SECONDS = 0.2
 BURST_SECONDS_MAX = 1800.0
 LINK_BYTES_MIN = 1 << 20
+WARM_UP_BATCHES = 6
+LOOK_SECONDS = 0.5
+"""Looks cost the JVM something: as many with a move as without."""
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +85,13 @@ class LoadedQuery:
         folder: Path,
         next_row: int,
         sink: Callable[[DataFrame, int], None] | None = None,
+        trigger_seconds: float = 0.0,
     ) -> None:
-        """`sink` is for foreachBatch; without it results are thrown away."""
+        """`sink` is for foreachBatch; without it results are thrown away. A batch begins every
+        `trigger_seconds`; 0: as soon as the one before is done."""
         self._make = make
         self._sink = sink
+        self._trigger_seconds = trigger_seconds
         self._folder = folder
         self._schedule = folder / "schedule.json"
         self._query: Any = None
@@ -105,6 +113,9 @@ class LoadedQuery:
         write_schedule(self._schedule, schedule)
         writer = self._make(self._schedule).writeStream
         writer = writer.format("noop") if self._sink is None else writer.foreachBatch(self._sink)
+        if self._trigger_seconds:
+            interval = f"{round(1000 * self._trigger_seconds)} milliseconds"
+            writer = writer.trigger(processingTime=interval)
         self._query = (
             writer.outputMode("update")
             .option("checkpointLocation", str(self._folder / "checkpoint"))
@@ -164,6 +175,27 @@ class LoadedQuery:
     def timeline(self, load: OpenLoop) -> Timeline:
         """What the load saw."""
         return Timeline(load, self.batches)
+
+
+def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:
+    """Batches as large as those to come: state gets loaded, the JVM compiles."""
+    rows = max(1000, int(rate))
+    query.burst(WARM_UP_BATCHES * rows, rows, lambda done: say(f"warming up, {done:.0%}"))
+
+
+def watch_until(
+    query: LoadedQuery,
+    load: OpenLoop,
+    end: float,
+    say: Say,
+    what: str,
+    look: Callable[[], None] = lambda: None,
+) -> None:
+    """Let the load run until that many seconds after its beginning."""
+    while (left := load.started + end - time.time()) > 0:
+        say(f"{what}, {left:.0f} s left")
+        query.watch(min(left, LOOK_SECONDS))
+        look()
 
 
 def _new_reports(query: Any, seen: int) -> list[dict[str, Any]]:

@@ -24,22 +24,23 @@ def machine() -> dict[str, Any]:
 class StolenShare:
     """How much of the cores' time a hypervisor has given to others, as Linux tells it."""
 
-    def __init__(self) -> None:
-        self._before = _ticks()
+    def __init__(self, file: Path = Path("/proc/stat")) -> None:
+        self._file = file
+        self._before = _ticks(file)
 
     def since(self) -> float:
         """Share since this object was made; NaN where the system does not tell."""
-        now = _ticks()
+        now = _ticks(self._file)
         if now is None or self._before is None or now[1] <= self._before[1]:
             return math.nan
         return (now[0] - self._before[0]) / (now[1] - self._before[1])
 
 
-def _ticks() -> tuple[int, int] | None:
+def _ticks(file: Path) -> tuple[int, int] | None:
     """Stolen, and all."""
     try:
-        with Path("/proc/stat").open(encoding="ascii") as file:
-            ticks = [int(field) for field in file.readline().split()[1:9]]
-    except (OSError, ValueError):
+        first = file.read_text(encoding="ascii").split("\n", 1)[0]
+        ticks = [int(field) for field in first.split()[1:9]]
+        return ticks[7], sum(ticks)
+    except (OSError, ValueError, IndexError):
         return None
-    return ticks[7], sum(ticks)

@@ -10,19 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.bench.latency import Window
-from anabranch.bench.load import Folders, LoadedQuery, Prepared
-from anabranch.bench.openloop import OpenLoop, load_frame
-from anabranch.bench.rescale_runs import (
-    POLL_SECONDS,
-    Run,
+from anabranch.bench.load import (
+    LOOK_SECONDS,
+    Folders,
+    LoadedQuery,
+    Prepared,
     Say,
-    Timing,
-    brief,
-    fill,
-    settle,
     warm_up,
     watch_until,
 )
+from anabranch.bench.openloop import OpenLoop, load_frame
+from anabranch.bench.rescale_runs import Run, Timing, brief, fill, settle
 from anabranch.errors import AnabranchError
 
 RESTART_SECONDS_MAX = 1800.0
@@ -129,7 +127,7 @@ class NativeRuns:
             if slowest <= CALM * calm:
                 break
             self.say(f"catching up, rows are {slowest:.0f} s late")
-            query.watch(POLL_SECONDS)
+            query.watch(LOOK_SECONDS)
         run.report["counters"]["catch_up_seconds"] = time.time() - start
 
     def _query(self, folder: Path, keys: int, payload_bytes: int, next_row: int) -> LoadedQuery:
@@ -140,4 +138,4 @@ class NativeRuns:
                 aggregates.append(F.first("payload", ignorenulls=True).alias("payload"))
             return df.groupBy("k").agg(*aggregates)
 
-        return LoadedQuery(make, folder, next_row)
+        return LoadedQuery(make, folder, next_row, trigger_seconds=self.timing.trigger)

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from anabranch.bench.flight_copy import copy_rates
-from anabranch.bench.load import Prepared
+from anabranch.bench.load import Prepared, Say
 from anabranch.bench.native_rescale import NativeRuns, is_available
 from anabranch.bench.rescale_runs import (
     CONTROL,
@@ -23,17 +23,17 @@ from anabranch.bench.rescale_runs import (
     STRATEGIES,
     Case,
     Run,
-    Say,
     ServiceRuns,
     Timing,
     brief,
 )
 from anabranch.bench.steady import SteadyBench
-from anabranch.bench.turns import CONTROL_SECONDS, REST_SECONDS, WARM_SECONDS, Turns
+from anabranch.bench.turns import REST_SECONDS, WARM_SECONDS, Turns
 from anabranch.bench.verdicts import (
     MoveRate,
     SteadyCost,
     Verdict,
+    controls_of,
     judge_absolute,
     judge_live,
     judge_move,
@@ -50,6 +50,8 @@ UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
 """There and back again, twice."""
+MOVE_SECONDS = 60.0
+"""A guess, for the time left."""
 CONTROL_EVERY = 3
 """Runs of other strategies have a control run after the first of so many."""
 DISK_FACTOR = 8
@@ -209,6 +211,19 @@ class RescaleBench:
                 if done % CONTROL_EVERY == 0:
                     yield self._task(name, name, Case.parse(CONTROL), done // CONTROL_EVERY)
                 done += 1
+        if cases:
+            yield self._last_control(name, -(-done // CONTROL_EVERY))
+
+    def _last_control(self, name: str, number: int) -> Task:
+        """Only if some run has none that is long enough."""
+        task = self._task(name, name, Case.parse(CONTROL), number)
+
+        def work() -> None:
+            moved = [r for r in self.runs if r.part == name and r.move and r.label != NATIVE]
+            if any(not controls_of(run, self.runs) for run in moved):
+                task.work()
+
+        return Task(f"{name}: control, if it is needed", 1, work)
 
     def _plan_series(self, size: float) -> Iterator[Task]:
         s = self.settings
@@ -235,8 +250,8 @@ class RescaleBench:
             for run in Turns(self._ours, new_run, is_rehearsed).run(prepared, count):
                 self._done(run)
 
-        each = 2 * (CONTROL_SECONDS + 2 * timing.steady) + REST_SECONDS
-        seconds = 60 + count * each + (0 if is_rehearsed else WARM_SECONDS + CONTROL_SECONDS)
+        each = 2 * (MOVE_SECONDS + 2 * timing.steady) + REST_SECONDS
+        seconds = 90 + count * each + (0 if is_rehearsed else WARM_SECONDS + MOVE_SECONDS)
         yield Task(f"{name}: live and control in turns", seconds, work)
 
     # -- tasks --

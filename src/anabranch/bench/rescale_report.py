@@ -119,8 +119,9 @@ def _or_dash(value: float, width: int) -> str:
 
 def _partner(run: Run, runs: Sequence[Run]) -> Run | None:
     """For a control run: the run whose windows it is shown in."""
-    same = [r for r in runs if r.move and (r.rate, r.is_turn) == (run.rate, run.is_turn)]
-    same.sort(key=lambda r: r.repeat != run.repeat)
+    what = (run.part, run.state_bytes, run.rate, run.is_turn)
+    same = [r for r in runs if r.move and (r.part, r.state_bytes, r.rate, r.is_turn) == what]
+    same.sort(key=lambda r: abs(r.repeat - run.repeat))
     return same[0] if same else None
 
 

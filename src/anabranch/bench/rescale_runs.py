@@ -16,9 +16,19 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch import agg
 from anabranch.bench.connections import PeerSamples
 from anabranch.bench.latency import Batch, Latency, Timeline, Window, median
-from anabranch.bench.load import Folders, LoadedQuery, Prepared
+from anabranch.bench.load import (
+    LOOK_SECONDS,
+    WARM_UP_BATCHES,
+    Folders,
+    LoadedQuery,
+    Prepared,
+    Say,
+    warm_up,
+    watch_until,
+)
 from anabranch.bench.openloop import OpenLoop, load_frame
 from anabranch.errors import AnabranchError, InvalidArgument
+from anabranch.runtime.move import MoveHandle
 from anabranch.service import StateService
 
 CONTROL = "control"
@@ -45,14 +55,9 @@ FILL_BYTES_A_BATCH = 96 << 20
 FILL_ROWS_A_BATCH_MAX = 500_000
 CAPACITY_ROWS = 100_000
 CAPACITY_BATCHES = 4
-WARM_UP_BATCHES = 6
 SETTLE_SECONDS = 20.0
 MOVE_SECONDS_MAX = 1800.0
 LOAD_SECONDS_MAX = 1800.0
-POLL_SECONDS = 0.5
-"""Looks cost the JVM something: as many with a move as without."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ class Timing:
     """Under load before anything counts."""
     steady: float = 20.0
     """Under load before and after the move."""
+    trigger: float = 0.0
+    """From the beginning of a batch to that of the next; 0: as soon as it is done."""
 
 
 @dataclass
@@ -209,7 +216,7 @@ class ServiceRuns:
         folder = self._folders.fresh("prepared")
         with self._service(folder) as service:
             make = self._maker(service, keys, payload_bytes)
-            with LoadedQuery(make, folder, 0) as query:
+            with LoadedQuery(make, folder, 0, trigger_seconds=self.timing.trigger) as query:
                 found = fill(query, keys, payload_bytes, self.say)
                 found = settle(query, found, self.say)
                 query.drain()
@@ -249,6 +256,7 @@ class ServiceRuns:
                 self._maker(service, prepared.keys, prepared.payload_bytes),
                 folder,
                 prepared.next_row,
+                trigger_seconds=self.timing.trigger,
             ) as query,
         ):
             yield service, query
@@ -293,15 +301,9 @@ class ServiceRuns:
         case, start = run.case, time.time()
         assert case.strategy is not None
         move = service.rescale(self.target, strategy=case.strategy, wait=False, **case.options)
-        while not move.wait(POLL_SECONDS):
-            seconds = time.time() - start
-            self.say(f"{self.workers} -> {self.target}, {move.progress:.0%}, {seconds:.0f} s")
-            query.watch(0.0)
-            if seconds > MOVE_SECONDS_MAX:
-                raise AnabranchError(f"The move has not ended after {seconds:.0f} seconds.")
-        end = time.time()
+        follow(move, query, self.say, f"{self.workers} -> {self.target}")
         run.report = move.report().as_json()
-        return Window(start - load.started, end - load.started)
+        return Window(start - load.started, time.time() - load.started)
 
     def moves_idle(self, prepared: Prepared, strategy: str, count: int) -> list[tuple[int, float]]:
         """Bytes and seconds of unpaced moves while no rows come.
@@ -346,6 +348,17 @@ class ServiceRuns:
         return make
 
 
+def follow(move: MoveHandle, query: LoadedQuery, say: Say, what: str) -> None:
+    """Wait for a move; raise if the query fails, or if it takes too long."""
+    start = time.time()
+    while not move.wait(LOOK_SECONDS):
+        seconds = time.time() - start
+        say(f"{what}, {move.progress:.0%}, {seconds:.0f} s")
+        query.watch(0.0)
+        if seconds > MOVE_SECONDS_MAX:
+            raise AnabranchError(f"The move has not ended after {seconds:.0f} seconds.")
+
+
 def pids(service: StateService) -> list[int]:
     """The worker processes of now."""
     return [w["pid"] for w in service.status()["workers"].values() if w["pid"]]
@@ -376,24 +389,3 @@ def brief(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     causes = [line for line in lines[1:] if re.match(r"[\w.]*(Error|Exception): ", line)]
     return " ... ".join(line[:300] for line in dict.fromkeys([lines[0], *causes[-1:]]))
-
-
-def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:
-    """Batches as large as those to come: state gets loaded, the JVM compiles."""
-    rows = max(1000, int(rate))
-    query.burst(WARM_UP_BATCHES * rows, rows, lambda done: say(f"warming up, {done:.0%}"))
-
-
-def watch_until(
-    query: LoadedQuery,
-    load: OpenLoop,
-    end: float,
-    say: Say,
-    what: str,
-    look: Callable[[], None] = lambda: None,
-) -> None:
-    """Let the load run until that many seconds after its beginning."""
-    while (left := load.started + end - time.time()) > 0:
-        say(f"{what}, {left:.0f} s left")
-        query.watch(min(left, POLL_SECONDS))
-        look()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.bench.load import LoadedQuery
+from anabranch.bench.load import LoadedQuery, Say
 from anabranch.bench.openloop import load_frame
-from anabranch.bench.rescale_runs import Say, counts
+from anabranch.bench.rescale_runs import counts
 from anabranch.bench.verdicts import SteadyCost
 from anabranch.service import StateService
 

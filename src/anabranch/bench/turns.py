@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from anabranch.bench.connections import PeerSamples
 from anabranch.bench.latency import Timeline, Window
-from anabranch.bench.load import LoadedQuery, Prepared
+from anabranch.bench.load import LoadedQuery, Prepared, warm_up, watch_until
 from anabranch.bench.machine import StolenShare
 from anabranch.bench.openloop import OpenLoop
 from anabranch.bench.rescale_runs import (
@@ -22,10 +22,9 @@ from anabranch.bench.rescale_runs import (
     Run,
     ServiceRuns,
     brief,
+    follow,
     pids,
     wait_until_in_memory,
-    warm_up,
-    watch_until,
 )
 from anabranch.service import StateService
 
@@ -34,9 +33,11 @@ BACK = "megaphone"
 REST_SECONDS = 15.0
 """After the way back, before anything counts."""
 WARM_SECONDS = 75.0
-"""Under load until the JVM has compiled most of what it will."""
-CONTROL_SECONDS = 45.0
-"""Of a time without a move as long as nobody knows how long a move takes."""
+"""Under load in the first query, until the JVM has compiled most of what it will."""
+WARM_AGAIN_SECONDS = 30.0
+"""The same in later ones."""
+EXPECTED_BYTES_PER_SECOND = 10e6
+"""Of a move, as long as nobody knows better; a time without one shall not be shorter."""
 
 
 @dataclass
@@ -48,71 +49,113 @@ class Turns:
     """Of a label and a number."""
     is_rehearsed: bool
     """Whether the JVM has seen such a load and such a move before."""
-    _control_seconds: float = CONTROL_SECONDS
-    """As long as the last move."""
+    _move_seconds: float = 0.0
+    """How long the last move took, or is expected to."""
 
     def run(self, prepared: Prepared, count: int) -> Iterator[Run]:
         """Control, live, control, live, ..., control; each as soon as it is done."""
-        first = self.new_run(CONTROL, 0)
+        run = self.new_run(CONTROL, 0)
+        self._move_seconds = expected_seconds(run, self.ours)
         try:
             self.ours.say("copying the prepared state")
             with self.ours.started("turns", prepared) as (service, query):
-                load = self._begin(first, service, query)
-                yield self._control(first, service, query, load)
+                turn = self._begin(run.rate, service, query)
+                yield turn.control(run, self._move_seconds)
                 for number in range(count):
-                    yield self._live(self.new_run("live", number), service, query, load)
-                    self._go_back(service, query, load)
+                    run = self.new_run("live", number)
+                    yield turn.live(run)
+                    if run.move is not None:
+                        self._move_seconds = run.move.seconds
                     run = self.new_run(CONTROL, number + 1)
-                    yield self._control(run, service, query, load)
+                    turn.go_back()
+                    yield turn.control(run, self._move_seconds)
                 query.drain()
         except Exception as error:  # other parts of the benchmark are still to be run
-            failed = self.new_run("live", count)
-            failed.error = brief(error)
-            yield failed
+            run.error = brief(error)
+            yield run
 
-    def _begin(self, run: Run, service: StateService, query: LoadedQuery) -> OpenLoop:
-        ours, settle = self.ours, self.ours.timing.settle
-        warm_up(query, run.rate, ours.say)
-        wait_until_in_memory(service, ours.say)
-        load = query.open(run.rate)
-        if self.is_rehearsed:
-            watch_until(query, load, settle, ours.say, "settling")
-            return load
-        watch_until(query, load, WARM_SECONDS, ours.say, "warming up")
-        rehearsal = self.new_run("live", 0)
-        self._control_seconds = ours.move(rehearsal, service, query, load).seconds
-        self._go_back(service, query, load)
-        return load
+    def _begin(self, rate: float, service: StateService, query: LoadedQuery) -> Turn:
+        say = self.ours.say
+        warm_up(query, rate, say)
+        wait_until_in_memory(service, say)
+        turn = Turn(self.ours, service, query, query.open(rate))
+        turn.watch(WARM_AGAIN_SECONDS if self.is_rehearsed else WARM_SECONDS, "warming up")
+        if not self.is_rehearsed:
+            rehearsal = self.new_run("live", 0)
+            self._move_seconds = self.ours.move(rehearsal, service, query, turn.load).seconds
+            turn.go_back()
+        return turn
 
-    def _control(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Run:
-        steady, start, stolen = self.ours.timing.steady, time.time(), StolenShare()
-        peers = PeerSamples(pids(service))
-        end = start - load.started + 2 * steady + self._control_seconds
-        watch_until(query, load, end, self.ours.say, "without a move", peers.look)
+
+@dataclass
+class Turn:
+    """What can be done with the running query."""
+
+    ours: ServiceRuns
+    service: StateService
+    query: LoadedQuery
+    load: OpenLoop
+
+    def control(self, run: Run, seconds: float) -> Run:
+        """As long without a move."""
+        steady, cut = self.ours.timing.steady, Cut(self, run)
+        self._steady(run, "without a move")
+        self.watch(seconds + steady, "without a move")
+        return cut.end()
+
+    def live(self, run: Run) -> Run:
+        """From fewer workers to more; one that fails is a result too."""
+        cut = Cut(self, run)
+        self._steady(run, "steady load")
+        try:
+            moved = self.ours.move(run, self.service, self.query, self.load)
+        except Exception as error:
+            self.query.watch(0.0)  # nothing can follow if the query has failed too
+            run.error = brief(error)
+            return cut.end()
+        self.watch(self.ours.timing.steady, "steady load afterwards")
+        run.move = Window(moved.start - cut.begun, moved.end - cut.begun)
+        # Not from the very beginning: throughput is counted from a commit on.
+        run.steady = Window(self.ours.timing.steady / 4, run.move.start)
+        return cut.end()
+
+    def go_back(self) -> None:
+        """To fewer workers, and rest."""
+        move = self.service.rescale(self.ours.workers, strategy=BACK, wait=False)
+        follow(move, self.query, self.ours.say, f"back to {self.ours.workers} workers")
+        self.watch(REST_SECONDS, "resting")
+
+    def watch(self, seconds: float, what: str, look: Callable[[], None] = lambda: None) -> None:
+        """Let the load run for so long."""
+        end = time.time() - self.load.started + seconds
+        watch_until(self.query, self.load, end, self.ours.say, what, look)
+
+    def _steady(self, run: Run, what: str) -> None:
+        """What every turn begins with: looks cost something, so nobody has more than others."""
+        peers = PeerSamples(pids(self.service))
+        self.watch(self.ours.timing.steady, what, peers.look)
         run.peers, run.peer_samples = peers.most, peers.count
-        run.stolen = stolen.since()
-        return self._cut(run, query, load, start)
 
-    def _live(self, run: Run, service: StateService, query: LoadedQuery, load: OpenLoop) -> Run:
-        steady, start, stolen = self.ours.timing.steady, time.time(), StolenShare()
-        begun = start - load.started
-        watch_until(query, load, begun + steady, self.ours.say, "steady load")
-        moved = self.ours.move(run, service, query, load)
-        watch_until(query, load, moved.end + steady, self.ours.say, "steady load afterwards")
-        run.steady = Window(0.0, moved.start - begun)
-        run.move = Window(moved.start - begun, moved.end - begun)
-        self._control_seconds = run.move.seconds
-        run.stolen = stolen.since()
-        return self._cut(run, query, load, start)
 
-    def _go_back(self, service: StateService, query: LoadedQuery, load: OpenLoop) -> None:
-        self.ours.say(f"back to {self.ours.workers} workers")
-        service.rescale(self.ours.workers, strategy=BACK, wait=True)
-        end = time.time() - load.started + REST_SECONDS
-        watch_until(query, load, end, self.ours.say, "resting")
+class Cut:
+    """The part of a load that is one run, as if the load had begun with it."""
 
-    def _cut(self, run: Run, query: LoadedQuery, load: OpenLoop, start: float) -> Run:
-        """What the load has seen since then, as if it had begun then."""
-        query.collect()
-        run.timeline = Timeline(load.later(start), query.batches)
-        return run
+    def __init__(self, turn: Turn, run: Run) -> None:
+        self._turn, self._run = turn, run
+        self._start, self._stolen = time.time(), StolenShare()
+        self.begun = self._start - turn.load.started
+        """In seconds since the load began."""
+
+    def end(self) -> Run:
+        """The run with all that it has seen."""
+        self._turn.query.collect()
+        later = self._turn.load.later(self._start)
+        self._run.timeline = Timeline(later, self._turn.query.batches)
+        self._run.stolen = self._stolen.since()
+        return self._run
+
+
+def expected_seconds(run: Run, ours: ServiceRuns) -> float:
+    """Of a move that adds workers, about."""
+    moved = run.state_bytes * (1 - ours.workers / ours.target)
+    return max(REST_SECONDS, moved / EXPECTED_BYTES_PER_SECOND)

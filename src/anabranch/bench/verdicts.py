@@ -114,9 +114,13 @@ def controls_of(run: Run, runs: Sequence[Run]) -> list[Run]:
     what, end = (run.part, run.state_bytes, run.rate), run.move.end if run.move else 0.0
     same = (r for r in runs if r.label == CONTROL and (r.part, r.state_bytes, r.rate) == what)
     known = [r for r in same if not r.error and r.timeline and r.is_turn == run.is_turn]
+    long = [r for r in known if r.timeline and r.timeline.end >= end]
     if run.is_turn:
-        return [r for r in known if r.repeat in (run.repeat, run.repeat + 1)]
-    return [r for r in known if r.timeline and r.timeline.end >= end]
+        beside = (run.repeat, run.repeat + 1)
+        # Moves differ in length: rather a shorter time next to it than none.
+        near = ([r for r in some if r.repeat in beside] for some in (long, known))
+        return next(filter(None, near), [])
+    return long
 
 
 def control_during(run: Run, runs: Sequence[Run]) -> Latency | None:

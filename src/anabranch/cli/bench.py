@@ -68,7 +68,8 @@ def _register_rescale(kinds: Subparsers) -> None:
         description=(
             "Key-count with a payload under a steady open-loop load at half of the capacity. "
             "Latency counts from the time at which a row should have been sent. Every strategy "
-            "starts from a copy of the same state; a control run has no reconfiguration."
+            "starts from a copy of the same state; a control run has no reconfiguration. Moves "
+            "under live and times without a move take turns in one query."
         ),
         epilog="example: anabranch bench rescale --quick --plot rescale.png --json rescale.json",
     )
@@ -89,11 +90,14 @@ def _register_rescale(kinds: Subparsers) -> None:
         "--seconds", type=positive, help="steady load before and after the move (20)"
     )
     rescale.add_argument(
+        "--trigger", type=positive, help="seconds between batches (as soon as one is done)"
+    )
+    rescale.add_argument(
         "--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)"
     )
     rescale.add_argument("--repeat", type=count, help="runs of each strategy (1)")
     rescale.add_argument(
-        "--live-repeat", type=count, help="runs of live and of its control, at least (3)"
+        "--live-repeat", type=count, help="moves under live in one query, at least (3)"
     )
     rescale.add_argument("--quick", action="store_true", help="small state, few strategies")
     rescale.add_argument("--json", metavar="FILE", help="write all figures there")
@@ -155,8 +159,11 @@ def _rescale_settings(args: argparse.Namespace) -> Settings:
         "live_repeat": args.live_repeat,
         "strategies": tuple(args.strategies) if args.strategies else None,
         "series_gb": tuple(args.series) if args.series else None,
-        "timing": Timing(min(10.0, args.seconds), args.seconds) if args.seconds else None,
     }
+    timing = settings.timing
+    if args.seconds:
+        timing = Timing(min(10.0, args.seconds), args.seconds)
+    given["timing"] = replace(timing, trigger=args.trigger or 0.0)
     for text in args.strategies or ():
         case = Case.parse(text)
         if case.strategy is not None:

@@ -258,7 +258,7 @@ def _as_files(newest: Mapping[int, FileRef]) -> tuple[FileRef, ...]:
 
 
 def _still_needed(
-    changelogs: Iterable[FileRef], newest: Mapping[int, FileRef]
+    changelogs: Sequence[FileRef], newest: Mapping[int, FileRef]
 ) -> tuple[FileRef, ...]:
     """Without changelogs that snapshots cover for all of their key groups.
 
@@ -271,7 +271,7 @@ def _still_needed(
         covered = oldest.get(id(ref.groups))
         if covered is None:
             epochs = (newest[g].epoch if g in newest else -math.inf for g in ref.groups)
-            covered = oldest[id(ref.groups)] = min(epochs)
+            covered = oldest[id(ref.groups)] = min(epochs, default=-math.inf)
         if ref.epoch > covered:
             needed.append(ref)
     return tuple(needed)
