@@ -264,7 +264,7 @@ class TestVerdicts:
             make_run("control", back_to_back(2.0, 40), repeat=2),
         ]
         assert ratios(runs, "live", lambda f: f.peak) == pytest.approx([1.0])
-        assert ratios(runs, "live", lambda f: f.mean, is_before=True) == pytest.approx([1.0])
+        assert ratios(runs, "live", lambda f: f.mean, "before") == pytest.approx([1.0])
 
     def test_a_control_run_that_ended_before_the_move_does_not_count(self) -> None:
         runs = [
@@ -339,6 +339,7 @@ class TestVerdicts:
         assert verdict.passed is False
         assert "before the move 2.0" in str(verdict)
         assert "growth from then on 1.0" in str(verdict), "it was slow all the time"
+        assert "after the move 2.0" in str(verdict)
 
     def test_small_states_say_nothing_about_ways_that_stop(self) -> None:
         runs = self.runs(0)

@@ -73,8 +73,8 @@ def _strategy_lines(label: str, runs: Sequence[Run]) -> list[str]:
         if known:
             first = label if name == "before" else ""
             tail = _move_columns(label, good, runs) if name == "during" else ""
-            if name == "before" and label != CONTROL:
-                tail = _against(runs, label, is_before=True)
+            if name != "during" and label != CONTROL:
+                tail = _against(runs, label, name)
             lines.append(f"{first:<18} {name:<7} {_numbers(known)}  {tail}".rstrip())
     peaks = [f.peak for r, w in pairs if (f := r.during(w)) and f.rows]
     if len(peaks) > 1:
@@ -103,11 +103,11 @@ def _move_columns(label: str, good: Sequence[Run], runs: Sequence[Run]) -> str:
     return f"{against:<15} {seconds:>7.1f} {_or_dash(moved, 7)} {_or_dash(groups, 6)}"
 
 
-def _against(runs: Sequence[Run], label: str, is_before: bool = False) -> str:
+def _against(runs: Sequence[Run], label: str, when: str = "during") -> str:
     """Peak and mean to the control runs' in the same window; unknown where none is as long."""
 
     def middle(pick: Pick) -> float:
-        return median(ratios(runs, label, pick, is_before))
+        return median(ratios(runs, label, pick, when))
 
     peak, mean = middle(lambda f: f.peak), middle(lambda f: f.mean)
     return "-" if math.isnan(peak) else f"{peak:.2f} / {mean:.2f}"

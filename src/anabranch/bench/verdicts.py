@@ -135,12 +135,15 @@ def control_before(run: Run, runs: Sequence[Run]) -> Latency | None:
     return typical([latency for latency in found if latency and latency.rows])
 
 
-def ratios(runs: Sequence[Run], label: str, pick: Pick, is_before: bool = False) -> list[float]:
-    """Of each repeat: the strategy's figure during (or before) the move to the controls'."""
+def ratios(runs: Sequence[Run], label: str, pick: Pick, when: str = "during") -> list[float]:
+    """Of each repeat: the strategy's figure before, during or after the move to the controls'.
+
+    After it there are other workers than before: compared is with the controls during the move.
+    """
     found = []
     for run in (r for r in runs if r.label == label and not r.error):
-        mine = run.before() if is_before else run.during()
-        theirs = (control_before if is_before else control_during)(run, runs)
+        mine = {"before": run.before, "during": run.during, "after": run.after}[when]()
+        theirs = (control_before if when == "before" else control_during)(run, runs)
         if mine and theirs and pick(theirs):
             found.append(pick(mine) / pick(theirs))
     return found
@@ -207,13 +210,13 @@ def judge_live(runs: Sequence[Run]) -> list[Verdict]:
 
 def _to_control(main: Sequence[Run], name: str, pick: Pick, limit: float) -> Verdict:
     during = Spread.of(ratios(main, "live", pick))
-    before = Spread.of(ratios(main, "live", pick, is_before=True))
+    before, after = (Spread.of(ratios(main, "live", pick, when)) for when in ("before", "after"))
     grown = Spread.of(growth(main, "live", pick))
     figures = "-"
     if during.n:
         figures = (
             f"{during.text(2, ' times')}; before the move {before.text(2)}; "
-            f"growth from then on {grown.text(2)}"
+            f"growth from then on {grown.text(2)}; after the move {after.text(2)}"
         )
     passed = during.median <= limit if during.n and _is_large(main) else None
     return Verdict(
