@@ -18,7 +18,7 @@ from anabranch.bench import connections
 from anabranch.bench.connections import between
 from anabranch.bench.flight_copy import copy_rates, payload_batches
 from anabranch.bench.latency import Batch, Timeline, Window, median
-from anabranch.bench.machine import StolenShare
+from anabranch.bench.machine import CoreShares, CoreTimes
 from anabranch.bench.openloop import (
     HOLD,
     Burst,
@@ -296,18 +296,18 @@ class TestVerdicts:
         assert "in the windows of live" in shown
         assert "in the windows of others" in shown
 
-    def test_stolen_time_is_told(self, tmp_path: Path) -> None:
+    def test_what_became_of_the_cores(self, tmp_path: Path) -> None:
         stat = tmp_path / "stat"
         stat.write_text("cpu  50 0 20 100 5 0 5 20 0 0\ncpu0 1 2 3 4 5 6 7 8\n")
-        share = StolenShare(stat)
-        assert math.isnan(share.since()), "no time has passed"
-        stat.write_text("cpu  130 0 20 100 5 0 5 40 0 0\n")
-        assert share.since() == pytest.approx(0.2)
-        assert math.isnan(StolenShare(tmp_path / "none").since())
+        times = CoreTimes(stat)
+        assert not str(times.since()), "no time has passed"
+        stat.write_text("cpu  110 0 20 115 10 0 5 40 0 0\n")
+        assert times.since() == CoreShares(busy=0.6, stolen=0.2)
+        assert not str(CoreTimes(tmp_path / "none").since())
         run = make_run("live", back_to_back(0.5, 30), self.MOVE)
-        assert "stolen" not in summary_line(run)
-        run.stolen = 0.123
-        assert "12.3% of the cores stolen" in summary_line(run)
+        assert "cores" not in summary_line(run)
+        run.cores = CoreShares(0.6, 0.123)
+        assert "cores 60% busy, 12.3% stolen" in summary_line(run)
 
     def test_rather_a_short_control_than_none(self) -> None:
         move = Window(10, 35)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import os
 import platform
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+_IDLE, _WAITING, _STOLEN = 3, 4, 7
+"""Columns of /proc/stat."""
 
 
 def machine() -> dict[str, Any]:
@@ -21,26 +25,43 @@ def machine() -> dict[str, Any]:
     }
 
 
-class StolenShare:
-    """How much of the cores' time a hypervisor has given to others, as Linux tells it."""
+@dataclass(frozen=True, slots=True)
+class CoreShares:
+    """What became of the cores' time."""
+
+    busy: float = math.nan
+    stolen: float = math.nan
+    """Given to others by a hypervisor."""
+
+    def __str__(self) -> str:
+        if math.isnan(self.busy):
+            return ""
+        return f"cores {self.busy:.0%} busy, {self.stolen:.1%} stolen"
+
+
+class CoreTimes:
+    """Counts from its making on, as Linux tells it."""
 
     def __init__(self, file: Path = Path("/proc/stat")) -> None:
         self._file = file
         self._before = _ticks(file)
 
-    def since(self) -> float:
-        """Share since this object was made; NaN where the system does not tell."""
-        now = _ticks(self._file)
-        if now is None or self._before is None or now[1] <= self._before[1]:
-            return math.nan
-        return (now[0] - self._before[0]) / (now[1] - self._before[1])
+    def since(self) -> CoreShares:
+        """Shares until now; NaN where the system does not tell."""
+        now, before = _ticks(self._file), self._before
+        spent = [a - b for a, b in zip(now or (), before or (), strict=False)]
+        total = sum(spent)
+        if not now or not before or total <= 0:
+            return CoreShares()
+        idle, stolen = spent[_IDLE] + spent[_WAITING], spent[_STOLEN]
+        return CoreShares((total - idle - stolen) / total, stolen / total)
 
 
-def _ticks(file: Path) -> tuple[int, int] | None:
-    """Stolen, and all."""
+def _ticks(file: Path) -> list[int] | None:
+    """Of all cores, by what they did."""
     try:
         first = file.read_text(encoding="ascii").split("\n", 1)[0]
         ticks = [int(field) for field in first.split()[1:9]]
-        return ticks[7], sum(ticks)
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError):
         return None
+    return ticks if len(ticks) > _STOLEN else None

@@ -50,6 +50,9 @@ UNPACED = "order-unaware"
 """For the duration of a move: changes owners first, then only copies."""
 MOVES = 4
 """There and back again, twice."""
+TRIGGER_SECONDS = 0.5
+"""Half of the capacity is to keep half of the machine busy. Batches that begin as soon as the one
+before is done keep all of it busy at any rate: the smaller they are, the more of them there are."""
 MOVE_SECONDS = 60.0
 """A guess, for the time left."""
 CONTROL_EVERY = 3
@@ -66,7 +69,7 @@ class Settings:
     payload_bytes: int = 1024
     rate: float | None = None
     """Rows a second; half of the measured capacity if None."""
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=lambda: Timing(trigger=TRIGGER_SECONDS))
     repeat: int = 1
     live_repeat: int = 3
     """Moves under `live` in one query, at least: one peak on a busy machine is mostly chance."""
@@ -83,7 +86,7 @@ class Settings:
         """A look in a few minutes: small state, few strategies."""
         return cls(
             state_gb=0.1,
-            timing=Timing(settle=5, steady=8),
+            timing=Timing(settle=5, steady=8, trigger=TRIGGER_SECONDS),
             strategies=("live", "order-unaware", "stop-restart", NATIVE),
             series_gb=(0.05, 0.1),
             absolute_keys=200_000,

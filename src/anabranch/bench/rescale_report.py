@@ -26,13 +26,13 @@ def summary_line(run: Run) -> str:
     where = f"{run.part}, {run.state_bytes / 1e9:.2g} GB: {run.label}, run {run.repeat + 1}"
     if run.error:
         return f"{where}: FAILED: {run.error}"
-    stolen = "" if math.isnan(run.stolen) else f", {run.stolen:.1%} of the cores stolen"
+    cores = f"; {run.cores}" if str(run.cores) else ""
     latency = run.during()
     if latency is None or run.move is None:
-        return f"{where}: done{stolen}"
+        return f"{where}: done{cores}"
     return (
         f"{where}: peak {latency.peak:.2f} s, mean {latency.mean:.2f} s during the move "
-        f"of {run.move.seconds:.1f} s, {run.rate:,.0f} rows/s{stolen}"
+        f"of {run.move.seconds:.1f} s, {run.rate:,.0f} rows/s{cores}"
     )
 
 
@@ -178,7 +178,7 @@ def _run_json(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "report": run.report,
         "peer_connections": run.peers,
         "peer_samples": run.peer_samples,
-        "stolen": None if math.isnan(run.stolen) else run.stolen,
+        "cores": asdict(run.cores) if str(run.cores) else None,
         "batches_columns": ["done", "slowest", "fastest", "rows"],
         "batches": [
             [round(p.done, 3), round(p.slowest, 3), round(p.fastest, 3), p.rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from anabranch.bench.load import (
     warm_up,
     watch_until,
 )
+from anabranch.bench.machine import CoreShares
 from anabranch.bench.openloop import OpenLoop, load_frame
 from anabranch.errors import AnabranchError, InvalidArgument
 from anabranch.runtime.move import MoveHandle
@@ -123,8 +123,8 @@ class Run:
     """Most connections between workers at a time before the move."""
     peer_samples: int = 0
     """How often they were counted."""
-    stolen: float = math.nan
-    """Share of the cores' time that the machine did not have in a turn, if it is a virtual one."""
+    cores: CoreShares = field(default_factory=CoreShares)
+    """In a turn."""
     written_a_second: float = 0.0
     """Bytes that workers wrote before the move."""
     error: str = ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from anabranch.bench.connections import PeerSamples
 from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.load import LoadedQuery, Prepared, warm_up, watch_until
-from anabranch.bench.machine import StolenShare
+from anabranch.bench.machine import CoreTimes
 from anabranch.bench.openloop import OpenLoop
 from anabranch.bench.rescale_runs import (
     CONTROL,
@@ -142,7 +142,7 @@ class Cut:
 
     def __init__(self, turn: Turn, run: Run) -> None:
         self._turn, self._run = turn, run
-        self._start, self._stolen = time.time(), StolenShare()
+        self._start, self._cores = time.time(), CoreTimes()
         self.begun = self._start - turn.load.started
         """In seconds since the load began."""
 
@@ -151,7 +151,7 @@ class Cut:
         self._turn.query.collect()
         later = self._turn.load.later(self._start)
         self._run.timeline = Timeline(later, self._turn.query.batches)
-        self._run.stolen = self._stolen.since()
+        self._run.cores = self._cores.since()
         return self._run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli import backends, checkpoints, evaluation, hybrid, recovery
-from anabranch.cli.arguments import check_folders, count, positive
+from anabranch.cli.arguments import check_folders, count, positive, seconds
 from anabranch.cli.extras import check_parts
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, print_result, show_progress
@@ -90,7 +90,10 @@ def _register_rescale(kinds: Subparsers) -> None:
         "--seconds", type=positive, help="steady load before and after the move (20)"
     )
     rescale.add_argument(
-        "--trigger", type=positive, help="seconds between batches (as soon as one is done)"
+        "--trigger",
+        type=seconds,
+        help="seconds from the beginning of a batch to that of the next; 0: as soon as it is done, "
+        "which keeps all cores busy at any rate (0.5)",
     )
     rescale.add_argument(
         "--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)"
@@ -147,7 +150,7 @@ def run_rescale(args: argparse.Namespace) -> int:
 
 def _rescale_settings(args: argparse.Namespace) -> Settings:
     from anabranch.bench.rescale import Settings
-    from anabranch.bench.rescale_runs import Case, Timing
+    from anabranch.bench.rescale_runs import Case
     from anabranch.errors import InvalidArgument
     from anabranch.migration.strategies import check
 
@@ -162,8 +165,10 @@ def _rescale_settings(args: argparse.Namespace) -> Settings:
     }
     timing = settings.timing
     if args.seconds:
-        timing = Timing(min(10.0, args.seconds), args.seconds)
-    given["timing"] = replace(timing, trigger=args.trigger or 0.0)
+        timing = replace(timing, settle=min(10.0, args.seconds), steady=args.seconds)
+    if args.trigger is not None:
+        timing = replace(timing, trigger=args.trigger)
+    given["timing"] = timing
     for text in args.strategies or ():
         case = Case.parse(text)
         if case.strategy is not None:
