@@ -52,7 +52,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def copy_rates(size: int, repeats: int = 3) -> list[float]:
-    """Bytes a second of copies of `size` bytes out of another process into this one's memory."""
+    """Bytes a second of copies of `size` bytes out of another process into this one's memory.
+
+    Into memory that is new to the process each time, as state is to the worker that it moves to.
+    """
     command = [sys.executable, "-m", "anabranch.bench.flight_copy", str(size)]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -71,6 +74,8 @@ def _copy(client: Any) -> float:
     started = time.monotonic()
     table = client.do_get(flight.Ticket(b"")).read_all()
     rate: float = table.nbytes / (time.monotonic() - started)
+    del table
+    pa.default_memory_pool().release_unused()
     return rate
 
 
