@@ -40,6 +40,8 @@ def pytest_configure() -> None:
     # Test classes are pickled by reference: Spark's and our workers must find `tests`.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    # Hundreds of processes would compile the same modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Before any JVM starts: Spark must use this interpreter and stay on this machine.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

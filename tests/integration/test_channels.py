@@ -18,6 +18,7 @@ from tests.integration.test_checkpoints import WAIT, Run
 from tests.integration.test_cuts import LAST, CaseCluster, Plain, rows_of, said
 
 
+@pytest.mark.soak
 def test_a_batch_a_run_is_enough(tmp_path: Path) -> None:
     """After a restart state is in the store, where rows may wait already: they are not joined."""
     run = Run(tmp_path, "unaligned")

@@ -145,6 +145,7 @@ def test_moves_and_kills(tmp_path: Path, checkpoint: str) -> None:
     run.end()
 
 
+@pytest.mark.soak
 def test_every_mode_reads_what_the_others_wrote(tmp_path: Path) -> None:
     run = Run(tmp_path, CHECKPOINTS[0])
     for checkpoint in (*CHECKPOINTS, *reversed(CHECKPOINTS)):

@@ -132,6 +132,7 @@ def test_speculative_attempts_see_the_same_outputs(tmp_path: Path) -> None:
             assert all(other == first for other in others)
 
 
+@pytest.mark.soak
 def test_snapshots_and_garbage_collection(tmp_path: Path) -> None:
     oracle = Oracle()
     epochs = int(PATIENCE * LATE_EPOCHS) + 30

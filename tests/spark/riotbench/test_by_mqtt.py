@@ -40,6 +40,7 @@ def wait_for(texts: list[str], count: int) -> None:
     assert len(texts) == count
 
 
+@pytest.mark.soak
 def test_etl_publishes_what_comes_out(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     stream = find_messages("grid", sensors=40)
     received: list[str] = []

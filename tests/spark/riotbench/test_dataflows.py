@@ -149,6 +149,7 @@ class Restarted:
                 query.stop()
 
 
+@pytest.mark.soak
 def test_a_batch_that_runs_again_predicts_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """The driver dies in a batch; when another one repeats it, there are newer models."""
     restarted = Restarted(spark, tmp_path)
