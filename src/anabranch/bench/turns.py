@@ -42,7 +42,7 @@ EXPECTED_BYTES_PER_SECOND = 10e6
 
 @dataclass
 class Turns:
-    """A query under load, and what is done with it in turns."""
+    """The order of turns."""
 
     ours: ServiceRuns
     new_run: Callable[[str, int], Run]
@@ -59,37 +59,37 @@ class Turns:
         try:
             self.ours.say("copying the prepared state")
             with self.ours.started("turns", prepared) as (service, query):
-                turn = self._begin(run.rate, service, query)
-                yield turn.control(run, self._move_seconds)
+                running = self._begin(run.rate, service, query)
+                yield running.control(run, self._move_seconds)
                 for number in range(count):
                     run = self.new_run("live", number)
-                    yield turn.live(run)
+                    yield running.live(run)
                     if run.move is not None:
                         self._move_seconds = run.move.seconds
                     run = self.new_run(CONTROL, number + 1)
-                    turn.go_back()
-                    yield turn.control(run, self._move_seconds)
+                    running.go_back()
+                    yield running.control(run, self._move_seconds)
                 query.drain()
         except Exception as error:  # other parts of the benchmark are still to be run
             run.error = brief(error)
             yield run
 
-    def _begin(self, rate: float, service: StateService, query: LoadedQuery) -> Turn:
+    def _begin(self, rate: float, service: StateService, query: LoadedQuery) -> RunningQuery:
         say = self.ours.say
         warm_up(query, rate, say)
         wait_until_in_memory(service, say)
-        turn = Turn(self.ours, service, query, query.open(rate))
-        turn.watch(WARM_AGAIN_SECONDS if self.is_rehearsed else WARM_SECONDS, "warming up")
+        running = RunningQuery(self.ours, service, query, query.open(rate))
+        running.watch(WARM_AGAIN_SECONDS if self.is_rehearsed else WARM_SECONDS, "warming up")
         if not self.is_rehearsed:
             rehearsal = self.new_run("live", 0)
-            self._move_seconds = self.ours.move(rehearsal, service, query, turn.load).seconds
-            turn.go_back()
-        return turn
+            self._move_seconds = self.ours.move(rehearsal, service, query, running.load).seconds
+            running.go_back()
+        return running
 
 
 @dataclass
-class Turn:
-    """What can be done with the running query."""
+class RunningQuery:
+    """A query under load, and what a turn does with it."""
 
     ours: ServiceRuns
     service: StateService
@@ -140,17 +140,17 @@ class Turn:
 class Cut:
     """The part of a load that is one run, as if the load had begun with it."""
 
-    def __init__(self, turn: Turn, run: Run) -> None:
-        self._turn, self._run = turn, run
+    def __init__(self, running: RunningQuery, run: Run) -> None:
+        self._running, self._run = running, run
         self._start, self._cores = time.time(), CoreTimes()
-        self.begun = self._start - turn.load.started
+        self.begun = self._start - running.load.started
         """In seconds since the load began."""
 
     def end(self) -> Run:
         """The run with all that it has seen."""
-        self._turn.query.collect()
-        later = self._turn.load.later(self._start)
-        self._run.timeline = Timeline(later, self._turn.query.batches)
+        self._running.query.collect()
+        later = self._running.load.later(self._start)
+        self._run.timeline = Timeline(later, self._running.query.batches)
         self._run.cores = self._cores.since()
         return self._run
 
