@@ -53,6 +53,10 @@ def test_equality_and_order(kind: Any, values: list[Any]) -> None:
     assert equal(a, b).tolist() == (left == right).tolist()
     # Slices have offsets into shared buffers.
     assert equal(a.slice(50, 200), b.slice(50, 200)).tolist() == (left == right)[50:250].tolist()
+    assert equal(a, a).all()
+    # The same buffers, other values.
+    shifted = (left[:-1] == left[1:]).tolist()
+    assert equal(a.slice(0, 299), a.slice(1)).tolist() == shifted
     assert ranks(a).tolist() == np.unique(left, return_inverse=True)[1].tolist()
     assert ranks(a.slice(9, 99)).tolist() == _dense(left[9:108])
 

@@ -133,3 +133,28 @@ def test_first_and_last() -> None:
     assert run(Nth(pa.string(), False, True), CODES, column) == ["c", "b", None, "h"]
     assert run(Nth(pa.string(), True, False), CODES, column) == [None, "e", None, "h"]
     assert run(Nth(pa.string(), True, True), CODES, column) == ["c", "e", None, "h"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("seen", [(3, 3), (3, 0), (0, 3), (0, 0), (1, 3), (3, 2), (2, 0), (0, 1)])
+def test_first_and_last_of_two_states(last: bool, seen: tuple[int, int]) -> None:
+    """Whichever side has been seen, for all keys, some or none; a state may be missing."""
+    kernel = Nth(pa.string(), last, ignore_nulls=False)
+    sides: list[list[Any]] = []
+    for name, count in zip(("old", "new"), seen, strict=True):
+        texts = [f"{name} {i}" if i < count and i != 1 else None for i in range(3)]
+        unseen = None if name == "old" else False  # a new key has no state at all
+        flags = [i < count or unseen for i in range(3)]
+        sides.append([pa.array(texts, pa.string()), pa.array(flags, pa.bool_())])
+    old, new = sides
+    found = kernel.combine(old, new)
+    plain = Kernel.combine(kernel, old, new)
+    assert [column.to_pylist() for column in found] == [column.to_pylist() for column in plain]
+
+
+def test_first_passes_on_what_it_was_given() -> None:
+    """A value that stays is neither copied nor, when it is stored, compared."""
+    old = [pa.array(["x" * 50, "y" * 50]), pa.array([True, True])]
+    new = [pa.array(["no", None]), pa.array([True, False])]
+    found = Nth(pa.string(), last=False, ignore_nulls=True).combine(old, new)[0]
+    assert [b and b.address for b in found.buffers()] == [b and b.address for b in old[0].buffers()]

@@ -213,7 +213,7 @@ def test_values_that_do_not_change_are_not_written_again() -> None:
     second = ["now", *first[1:20], *(f"u{i}" for i in range(20, 39)), None]
     state = worker.dump()
     assert run(second) == dict(enumerate(second))
-    assert written() == before + 21
+    assert written() == before + 20  # of a null there is nothing to write
     for table in worker.tables.values():
         table.undo()
     assert worker.dump() == state

@@ -33,14 +33,18 @@ def test_state_takes_nothing_from_batches() -> None:
     for _ in range(20):
         arena.append(pa.array([VALUE] * 100))
     arena.append(pa.chunked_array([pa.array([VALUE] * 100)] * 2))
-    assert arena.num_bytes == sum(chunk.nbytes for chunk in arena._chunks)
+    assert arena.num_bytes == _bytes_of(arena)
     arena.compact(np.arange(0, 2000, 2, dtype=np.int32))
     assert arena.take(np.array([7], np.int32)).to_pylist() == [VALUE]
-    assert arena.num_bytes == sum(chunk.nbytes for chunk in arena._chunks) > 1000 * len(VALUE)
+    assert arena.num_bytes == _bytes_of(arena) > 1000 * len(VALUE)
     assert BATCHES.bytes_allocated() - of_batches < 100_000
     assert STATE.bytes_allocated() - of_state >= 1000 * len(VALUE)
     arena.clear()
     assert STATE.bytes_allocated() == of_state
+
+
+def _bytes_of(arena: Arena) -> int:
+    return sum(int(chunk.nbytes) for chunk in arena._chunks) + int(arena._offsets.nbytes)
 
 
 @pytest.mark.skipif(PARCELS.backend_name == BATCHES.backend_name, reason="the user's choice")

@@ -84,6 +84,16 @@ class Nth(Kernel):
     def merge(self, segments: Segments, states: States) -> States:
         return self._choose(segments, states[0], to_numpy(states[1])[0])
 
+    def combine(self, old: States, new: States) -> States:
+        # Mostly one side has all: its values, which may be long, are passed on as they are.
+        wanted, others = (new, old) if self._last else (old, new)
+        is_wanted = filled(wanted[1], False)
+        if is_wanted.all():
+            return wanted
+        if not is_wanted.any():
+            return [others[0], pa.array(filled(others[1], False))]
+        return super().combine(old, new)
+
     def _choose(self, segments: Segments, column: Any, candidates: Any) -> States:
         segments = segments.stable()
         order, size = segments.order, segments.num_rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,38 @@ from anabranch.state.columnar.grouping import Places
 from anabranch.state.pool import STATE
 
 _CHUNK_BYTES_MAX = 256 << 20
+_GROWTH = 1.25
+
+_VIEWS = {pa.binary(): pa.binary_view(), pa.string(): pa.string_view()}
+_VIEW = np.dtype([("length", "i4"), ("prefix", "V4"), ("buffer", "i4"), ("offset", "i4")])
+_INLINE = np.arange(12)
+"""Bytes of a short value, which is in its view, in place of the last three fields."""
 
 Rows = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int32]
 
 
 class Arena:
     """Rows of one column, never changed; a compaction drops those that nothing points to."""
 
-    __slots__ = ("_chunks", "_kind", "_rows", "_sizes", "_starts")
+    __slots__ = ("_chunks", "_data", "_kind", "_offsets", "_rows", "_sizes", "_starts")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all rows."""
         self._chunks: list[Any] = []
         self._sizes: list[int] = []
         """Bytes of each chunk: asked for after each commit, and Arrow counts anew each time."""
         self._starts: Rows = np.zeros(0, np.int32)
         self._rows = 0
+        self._data: list[Any] = []
+        """Of text and bytes, the bytes of each chunk."""
+        self._offsets: Offsets = np.zeros(0, np.int32)
+        """And where in them values begin and end, chunk after chunk, in one array: reading a few
+        values of each of many arenas costs what its NumPy calls cost."""
 
     @property
     def rows(self) -> int:
@@ -39,32 +56,55 @@ class Arena:
     @property
     def num_bytes(self) -> int:
         """Memory of the chunks."""
-        return sum(self._sizes)
+        return sum(self._sizes) + self._offsets.nbytes
 
-    def append(self, array: Any) -> int:
-        """Add rows (an array, chunked or not); the number of the first one."""
-        first = self._rows
-        if len(array):
-            parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    def append(self, array: Any) -> Rows:
+        """Add values (an array, chunked or not); the row of each, -1 for nulls."""
+        parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        valid = None
+        if array.null_count:
+            valid = array.is_valid().to_numpy(zero_copy_only=False)
+            parts = [part.drop_null() for part in parts]
+        first, count = self._rows, sum(map(len, parts))
+        if count:
             # Always a copy: a slice would keep the memory of the whole array alive.
-            chunk = pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE)
-            self._chunks.append(chunk)
-            self._sizes.append(chunk.nbytes)
-            self._rows += len(array)
+            self._add(pa.concat_arrays([*parts, parts[0].slice(0, 0)], STATE))
             self._merge()
-        return first
+        fresh = np.arange(first, first + count, dtype=np.int32)
+        if valid is None:
+            return fresh
+        rows = np.full(len(array), -1, np.int32)
+        rows[valid] = fresh
+        return rows
 
     def _merge(self) -> None:
         """Keep few chunks: each is more than twice as long as the next (row numbers stay)."""
-        chunks, sizes = self._chunks, self._sizes
-        try:
-            while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
-                if sizes[-2] + sizes[-1] > _CHUNK_BYTES_MAX:
-                    break
-                merged = pa.concat_arrays(chunks[-2:], STATE)
-                chunks[-2:], sizes[-2:] = [merged], [merged.nbytes]
-        finally:
-            self._starts = np.cumsum([0, *map(len, chunks[:-1])], dtype=np.int32)
+        while len(self._chunks) > 1 and len(self._chunks[-2]) <= 2 * len(self._chunks[-1]):
+            if self._sizes[-2] + self._sizes[-1] > _CHUNK_BYTES_MAX:
+                break
+            merged = pa.concat_arrays(self._chunks[-2:], STATE)
+            for known in (self._chunks, self._sizes, self._data):
+                del known[-2:]
+            self._starts = self._starts[:-2]
+            self._rows -= len(merged)
+            self._add(merged)
+
+    def _add(self, chunk: Any) -> None:
+        """The next chunk, which is not a slice of anything."""
+        if self._kind in _VIEWS:
+            _, ends, data = chunk.buffers()
+            start = self._rows + len(self._chunks)
+            end = start + len(chunk) + 1
+            if end > len(self._offsets):
+                grown = np.empty(max(end, int(start * _GROWTH)), np.int32)
+                grown[:start] = self._offsets[:start]
+                self._offsets = grown
+            self._offsets[start:end] = np.frombuffer(ends, np.int32, len(chunk) + 1)
+            self._data.append(data or pa.py_buffer(b""))
+        self._chunks.append(chunk)
+        self._sizes.append(chunk.nbytes)
+        self._starts = np.append(self._starts, np.int32(self._rows))
+        self._rows += len(chunk)
 
     def take(self, rows: Rows, pool: Any = None, scratch: Any = None) -> Any:
         """The values of some rows; null where the number is negative. In memory of batches, unless
@@ -77,7 +117,7 @@ class Arena:
         if len(self._chunks) <= 1:
             yield self._chunks[0] if self._chunks else pa.nulls(0, self._kind), rows, None
             return
-        of_row = np.maximum(self._starts.searchsorted(rows, side="right") - 1, 0)
+        of_row = np.maximum(self._chunk_of(rows), 0)
         low, high = int(of_row.min()), int(of_row.max())
         if low == high:
             yield self._chunks[low], rows - self._starts[low], None
@@ -89,16 +129,30 @@ class Arena:
                 some = order[start:end]
                 yield self._chunks[i], rows[some] - self._starts[i], some
 
+    def point(self, rows: Rows, views: npt.NDArray[np.void], data: list[Any]) -> None:
+        """Make views of text or bytes, adding the buffers that they point into to `data`; anything
+        where the number is negative."""
+        if not self._rows:
+            return
+        if len(self._chunks) == 1:
+            views["buffer"] = len(data)
+        else:
+            of_row = self._chunk_of(rows)
+            views["buffer"] = of_row + len(data)
+            rows = rows + of_row  # each chunk before has an offset more than rows
+        data += self._data
+        views["offset"] = begins = self._offsets[rows]
+        views["length"] = self._offsets[rows + 1] - begins
+
+    def _chunk_of(self, rows: Rows) -> Places:
+        return self._starts.searchsorted(rows, side="right") - 1
+
     def compact(self, rows: Rows) -> None:
         """Keep only the given rows, which get the numbers 0, 1, 2, ..."""
         kept = self.take(rows, STATE)
-        self._chunks, self._sizes = ([kept], [kept.nbytes]) if len(kept) else ([], [])
-        self._rows = len(kept)
-
-    def clear(self) -> None:
-        """Drop all rows."""
-        self._chunks, self._sizes = [], []
-        self._rows = 0
+        self.clear()
+        if len(kept):
+            self._add(kept)
 
 
 def gather(
@@ -107,23 +161,63 @@ def gather(
     pool: Any = None,
     scratch: Any = None,
 ) -> Any:
-    """The values of rows of several arenas, one arena after the other; see `Arena.take`.
+    """The values of rows of several arenas, one arena after the other; see `Arena.take`."""
+    given = [(arena, rows) for arena, rows in wanted if len(rows)]
+    if not given:
+        return pa.array([], kind)
+    if len(given) > 1 and kind in _VIEWS:
+        return _by_views(kind, given, pool)
+    return _by_parts(given, pool, scratch)
 
-    Not ChunkedArray.take: it copies all chunks into one first.
-    """
+
+def _by_views(kind: pa.DataType, wanted: Sequence[tuple[Arena, Rows]], pool: Any) -> Any:
+    """Text and bytes: views of values where they are, and one cast that copies each of them."""
+    all_rows = np.concatenate([rows for _, rows in wanted])
+    views = np.zeros(len(all_rows), _VIEW)
+    data: list[Any] = []
+    start = 0
+    for arena, rows in wanted:
+        end = start + len(rows)
+        arena.point(rows, views[start:end], data)
+        start = end
+    missing = all_rows < 0
+    valid = None
+    if missing.any():
+        views[missing] = np.zeros((), _VIEW)
+        valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    _inline(views, data)
+    found = pa.Array.from_buffers(_VIEWS[kind], len(views), [valid, pa.py_buffer(views), *data])
+    return pc.cast(found, kind, memory_pool=pool)
+
+
+def _inline(views: npt.NDArray[np.void], data: Sequence[Any]) -> None:
+    """Put short values into their views."""
+    lengths = views["length"]
+    short = np.flatnonzero((lengths > 0) & (lengths <= len(_INLINE)))
+    if not len(short):
+        return
+    buffers, as_bytes = views["buffer"][short], views.view(np.uint8).reshape(len(views), -1)
+    order = np.argsort(buffers, kind="stable")
+    cuts = np.flatnonzero(np.diff(buffers[order], prepend=-1, append=-1)).tolist()
+    for start, end in pairwise(cuts):
+        some = short[order[start:end]]
+        buffer = np.frombuffer(data[buffers[order[start]]], np.uint8)
+        found = buffer.take(views["offset"][some][:, None] + _INLINE, mode="clip")
+        found[lengths[some][:, None] <= _INLINE] = 0
+        as_bytes[some, -len(_INLINE) :] = found
+
+
+def _by_parts(wanted: Sequence[tuple[Arena, Rows]], pool: Any, scratch: Any) -> Any:
+    """Chunk by chunk. Not ChunkedArray.take: it copies all chunks into one first."""
     parts: list[tuple[Any, Rows]] = []
     places: list[Places] = []
     count, in_order = 0, True
     for arena, rows in wanted:
-        if not len(rows):
-            continue
         for chunk, some, at in arena.pieces(rows):
             parts.append((chunk, some))
             places.append(np.arange(count, count + len(rows)) if at is None else at + count)
             in_order = in_order and at is None
         count += len(rows)
-    if not count:
-        return pa.array([], kind)
     if len(parts) == 1:
         return _take(*parts[0], pool)
     taken = [_take(chunk, some, scratch) for chunk, some in parts]

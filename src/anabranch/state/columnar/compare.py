@@ -90,11 +90,23 @@ def equal(left: Any, right: Any) -> Bools:
     """Where two arrays of one type hold the same value; null is equal to null, NaN to NaN."""
     if not len(left):
         return np.zeros(0, bool)
+    if is_text_or_bytes(left.type) and _is_same_memory(left, right):
+        return np.ones(len(left), bool)
     valid_left = left.is_valid().to_numpy(zero_copy_only=False)
     valid_right = right.is_valid().to_numpy(zero_copy_only=False)
     both = valid_left & valid_right
     same: Bools = np.where(both, _equal_values(left, right), valid_left == valid_right)
     return same
+
+
+def _is_same_memory(left: Any, right: Any) -> bool:
+    """Whether two arrays of text or bytes are one: a state that was passed on as it was read."""
+    if len(left) != len(right) or left.offset != right.offset:
+        return False
+    return all(
+        (a.address if a else None) == (b.address if b else None)
+        for a, b in zip(left.buffers(), right.buffers(), strict=True)
+    )
 
 
 def _equal_values(left: Any, right: Any) -> Bools:

@@ -261,7 +261,7 @@ class KeyedEntries:
             for table, start, end in zip(self._tables, cuts[:-1], cuts[1:], strict=True):
                 if start < end:
                     some = column.slice(start, end - start)
-                    rows[start:end] = arena_rows(some, table.arenas[number].append(some))
+                    rows[start:end] = table.arenas[number].append(some)
             pointers[slice(None) if fresh is None else fresh] = rows
             number += 1
 
@@ -305,14 +305,6 @@ class KeyedEntries:
         for table, start, end in zip(self._tables, bounds[:-1], bounds[1:], strict=True):
             if start < end:
                 table.expiry_floor = min(table.expiry_floor, int(values[start:end].min()))
-
-
-def arena_rows(array: Any, first: int) -> npt.NDArray[np.int32]:
-    """Arena row of each value of an array that was appended whole; -1 for nulls."""
-    rows = np.arange(first, first + len(array), dtype=np.int32)
-    if array.null_count:
-        rows[~array.is_valid().to_numpy(zero_copy_only=False)] = -1
-    return rows
 
 
 def replay(table: GroupTable, log: pa.Table) -> None:

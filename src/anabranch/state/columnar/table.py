@@ -13,7 +13,7 @@ from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.state.columnar.arena import Arena
 from anabranch.state.columnar.before import TableBefore
 from anabranch.state.columnar.index import HashIndex, Slots
-from anabranch.state.columnar.keyed import arena_rows, replay
+from anabranch.state.columnar.keyed import replay
 from anabranch.state.columnar.layout import (
     SECTION,
     Layout,
@@ -218,7 +218,7 @@ class GroupTable:
         records = raw.view(layout.record).copy()
         for part, arena in zip(layout.arena_parts, self.arenas, strict=True):
             column = table.column(part.name)
-            records[part.value] = arena_rows(column, arena.append(column))
+            records[part.value] = arena.append(column)
         return records.view(layout.raw)
 
     def _install(self, unsorted: Int64s, raw: npt.NDArray[np.void]) -> None:
@@ -285,8 +285,7 @@ class GroupTable:
         arenas = iter(self.arenas)
         for part, array in zip(layout.parts, columns, strict=True):
             if part.in_arena:
-                first = next(arenas).append(array)
-                records[part.value] = arena_rows(array, first)
+                records[part.value] = next(arenas).append(array)
             else:
                 layout.encode(part, array, records)
         return records

@@ -11,7 +11,6 @@ import pyarrow as pa
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.state.columnar.grouping import Places
 from anabranch.state.columnar.index import HashIndex, Slots
-from anabranch.state.columnar.keyed import arena_rows
 from anabranch.state.columnar.layout import SECTION, Layout
 from anabranch.state.columnar.table import NEVER, UNKNOWN, GroupTable
 from anabranch.state.columnar.values import flat
@@ -96,7 +95,7 @@ class StoredTable(GroupTable):
             records = raw.view(self.layout.record)
             parts = zip(self.layout.arena_parts, table.arenas, columns, strict=True)
             for part, arena, column in parts:
-                records[part.value] = arena_rows(column, arena.append(column))
+                records[part.value] = arena.append(column)
         of_entry = np.repeat(hashes, counts)
         floor = table.expiry_floor
         table._install(of_entry, raw)
