@@ -29,7 +29,7 @@ Offsets = npt.NDArray[np.int32]
 class Arena:
     """Rows of one column, never changed; a compaction drops those that nothing points to."""
 
-    __slots__ = ("_chunks", "_data", "_kind", "_offsets", "_rows", "_sizes", "_starts")
+    __slots__ = ("_chunks", "_kind", "_offsets", "_rows", "_sizes", "_starts", "data")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
@@ -42,7 +42,7 @@ class Arena:
         """Bytes of each chunk: asked for after each commit, and Arrow counts anew each time."""
         self._starts: Rows = np.zeros(0, np.int32)
         self._rows = 0
-        self._data: list[Any] = []
+        self.data: list[Any] = []
         """Of text and bytes, the bytes of each chunk."""
         self._offsets: Offsets = np.zeros(0, np.int32)
         """And where in them values begin and end, chunk after chunk, in one array: reading a few
@@ -83,7 +83,7 @@ class Arena:
             if self._sizes[-2] + self._sizes[-1] > _CHUNK_BYTES_MAX:
                 break
             merged = pa.concat_arrays(self._chunks[-2:], STATE)
-            for known in (self._chunks, self._sizes, self._data):
+            for known in (self._chunks, self._sizes, self.data):
                 del known[-2:]
             self._starts = self._starts[:-2]
             self._rows -= len(merged)
@@ -100,7 +100,7 @@ class Arena:
                 grown[:start] = self._offsets[:start]
                 self._offsets = grown
             self._offsets[start:end] = np.frombuffer(ends, np.int32, len(chunk) + 1)
-            self._data.append(data or pa.py_buffer(b""))
+            self.data.append(data or pa.py_buffer(b""))
         self._chunks.append(chunk)
         self._sizes.append(chunk.nbytes)
         self._starts = np.append(self._starts, np.int32(self._rows))
@@ -129,20 +129,12 @@ class Arena:
                 some = order[start:end]
                 yield self._chunks[i], rows[some] - self._starts[i], some
 
-    def point(self, rows: Rows, views: npt.NDArray[np.void], data: list[Any]) -> None:
-        """Make views of text or bytes, adding the buffers that they point into to `data`; anything
-        where the number is negative."""
-        if not self._rows:
-            return
-        if len(self._chunks) == 1:
-            views["buffer"] = len(data)
-        else:
-            of_row = self._chunk_of(rows)
-            views["buffer"] = of_row + len(data)
-            rows = rows + of_row  # each chunk before has an offset more than rows
-        data += self._data
-        views["offset"] = begins = self._offsets[rows]
-        views["length"] = self._offsets[rows + 1] - begins
+    def locate(self, rows: Rows) -> tuple[Places, Offsets, Offsets]:
+        """Of text and bytes: the chunk of each row, where in it the value begins, and where it ends;
+        anything where the number is negative."""
+        of_row = self._chunk_of(rows)
+        at = rows + of_row  # each chunk before has one offset more than rows
+        return of_row, self._offsets.take(at), self._offsets.take(at + 1)
 
     def _chunk_of(self, rows: Rows) -> Places:
         return self._starts.searchsorted(rows, side="right") - 1
@@ -172,22 +164,27 @@ def gather(
 
 def _by_views(kind: pa.DataType, wanted: Sequence[tuple[Arena, Rows]], pool: Any) -> Any:
     """Text and bytes: views of values where they are, and one cast that copies each of them."""
-    all_rows = np.concatenate([rows for _, rows in wanted])
-    views = np.zeros(len(all_rows), _VIEW)
+    chunks, begins, ends = [], [], []
     data: list[Any] = []
-    start = 0
     for arena, rows in wanted:
-        end = start + len(rows)
-        arena.point(rows, views[start:end], data)
-        start = end
-    missing = all_rows < 0
+        found = arena.locate(rows) if arena.rows else (rows, rows, rows)
+        chunks.append(found[0] + len(data))
+        begins.append(found[1])
+        ends.append(found[2])
+        data += arena.data
+    views = np.zeros(sum(map(len, chunks)), _VIEW)
+    views["buffer"] = np.concatenate(chunks)
+    views["offset"] = offsets = np.concatenate(begins)
+    views["length"] = np.concatenate(ends) - offsets
+    missing = np.concatenate([rows for _, rows in wanted]) < 0
     valid = None
     if missing.any():
         views[missing] = np.zeros((), _VIEW)
         valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     _inline(views, data)
-    found = pa.Array.from_buffers(_VIEWS[kind], len(views), [valid, pa.py_buffer(views), *data])
-    return pc.cast(found, kind, memory_pool=pool)
+    buffers = [valid, pa.py_buffer(views), *data]
+    array = pa.Array.from_buffers(_VIEWS[kind], len(views), buffers)
+    return pc.cast(array, kind, memory_pool=pool)
 
 
 def _inline(views: npt.NDArray[np.void], data: Sequence[Any]) -> None:

@@ -114,7 +114,9 @@ class HashIndex:
         """Slot of each hash (sorted), -1 where there is none; only without repeats."""
         found = self.main.find(hashes)
         if len(self.delta.slots):
-            found = np.where(found < 0, self.delta.find(hashes), found)
+            missing = found < 0
+            if missing.any():
+                found[missing] = self.delta.find(hashes[missing])
         return found
 
     def pairs(self, hashes: Int64s) -> tuple[Int64s, Slots]:

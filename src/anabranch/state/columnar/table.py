@@ -57,18 +57,24 @@ class GroupTable:
         self._discarded: list[Slots] = []
         self._before = self.index
         self._overwritten: list[tuple[Slots, npt.NDArray[np.void]]] = []
+        self._tidied = self.index, 0
+        """Index and rows in arenas when space was last looked after (-1: it has to be)."""
 
     # Transactions
 
     def begin(self) -> None:
         """Start a transaction: freed slots can be used again."""
-        self._before = self.index
         self._overwritten.clear()
-        self._give_back(self._freed)
+        if self._freed or self._discarded or self._allocated:
+            self._give_back(self._freed)
+        self._before = self.index
+        if self.index is self._tidied[0] and self._arena_rows() == self._tidied[1]:
+            return  # mostly nothing was added or removed
         if self._size > 64 and len(self.index) * 4 < self._size:
             self._rebuild()
         else:
             self._compact_arenas()
+        self._tidied = self.index, self._arena_rows()
 
     def undo(self) -> None:
         """Go back to the last `begin`."""
@@ -260,6 +266,7 @@ class GroupTable:
                 HashIndex().add(hashes[~drop], slots[~drop], index.repeats) if drop.any() else index
             )
         self.index, self._before = kept[0], kept[-1]
+        self._tidied = self.index, -1
         self._discarded.extend(gone)
         if not len(self.index) and same:
             self._reset()
@@ -303,6 +310,7 @@ class GroupTable:
 
     def _reset(self) -> None:
         self.index = self._before = HashIndex()
+        self._tidied = self.index, 0
         self._raw = np.empty(0, self.layout.raw)
         self._size = 0
         self._free = np.empty(0, np.int32)
@@ -324,6 +332,9 @@ class GroupTable:
         fresh = np.arange(len(raw), dtype=np.int32)
         self.index = self._before = HashIndex().add(hashes, fresh, repeats)
         self._compact_arenas(force=True)
+
+    def _arena_rows(self) -> int:
+        return sum(arena.rows for arena in self.arenas)
 
     def _compact_arenas(self, force: bool = False) -> None:
         live = len(self.index)
