@@ -130,7 +130,7 @@ class Arena:
                 yield self._chunks[i], rows[some] - self._starts[i], some
 
     def locate(self, rows: Rows) -> tuple[Places, Offsets, Offsets]:
-        """Of text and bytes: the chunk of each row, where in it the value begins, and where it ends;
+        """Of text and bytes: the chunk of each row, where in it the value begins and where it ends;
         anything where the number is negative."""
         of_row = self._chunk_of(rows)
         at = rows + of_row  # each chunk before has one offset more than rows
