@@ -191,13 +191,18 @@ def test_bad_requests_are_refused_at_once(tmp_path: Path) -> None:
         requests: list[Callable[[], object]] = [
             lambda: cluster.rescale(0),
             lambda: cluster.rescale(33),
+            lambda: cluster.rescale(2.5),  # type: ignore[call-overload]
+            lambda: cluster.rescale(True),
+            lambda: cluster.rescale(3, strategy=["live"]),  # type: ignore[call-overload]
             lambda: cluster.rescale(3, strategy="teleport"),
             lambda: cluster.rescale(3, wave=0),
             lambda: cluster.rescale(3, strategy="pause", wave=4),
             lambda: cluster.rescale(3, strategy="megaphone", plan="none"),
             lambda: cluster.rescale(3, assignment="chaos"),
             lambda: cluster.rescale(3, bytes_per_second=-1),
+            lambda: cluster.rescale(3, bytes_per_second=0.5),
             lambda: cluster.rescale(3, latency_target=0),
+            lambda: cluster.rescale(3, latency_target=True),
             lambda: cluster.move([99], to="w1"),
             lambda: cluster.move([1], to="w9"),
             lambda: cluster.drain("w9"),

@@ -101,7 +101,7 @@ class SteadyCost:
         """95 % confidence interval of the median ratio, from order statistics."""
         ordered = sorted(self.ratios)
         n = len(ordered)
-        skip = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
+        skip = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)) - 1)
         return ordered[skip], ordered[n - 1 - skip]
 
 
@@ -278,7 +278,7 @@ def judge_move(move: MoveRate | None) -> list[Verdict]:
     """Duration of an unpaced move."""
     name = "unpaced move to a plain Arrow Flight copy of the same bytes"
     target = f"at least {COPY_FRACTION_MIN} of its rate"
-    if move is None:
+    if move is None or not move.rates or not move.copies:
         return [Verdict(name, target, "-", None)]
     copy = Spread.of(rate / 1e6 for rate in move.copies)
     mine = Spread.of(rate / 1e6 for rate in move.rates)
@@ -306,7 +306,7 @@ def judge_steady(cost: SteadyCost | None, runs: Sequence[Run]) -> list[Verdict]:
         # Within the spread of the target: neither met nor missed.
         passed = ratio <= STEADY_RATIO_MAX or (None if low <= STEADY_RATIO_MAX else False)
         verdicts = [Verdict(name, target, figures, passed)]
-    seen = {id(r.timeline): r for r in runs if r.peers is not None}.values()
+    seen = {id(r.timeline or r): r for r in runs if r.peers is not None}.values()
     quiet = [r.peers or 0 for r in seen if r.case.strategy != "rhino"]
     rhino = [r.peers or 0 for r in seen if r.case.strategy == "rhino"]
     looks = sum(r.peer_samples for r in seen if r.case.strategy != "rhino")

@@ -20,9 +20,10 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "simulate", help="run the protocol against crashes, delays and duplicates from a seed"
     )
-    parser.add_argument("--seeds", type=count, default=1000, metavar="N", help="scenarios to run")
-    parser.add_argument("--first", type=int, default=0, metavar="S", help="first seed")
-    parser.add_argument("--seed", type=int, metavar="S", help="run one seed and show its trace")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=count, default=1000, metavar="N", help="scenarios to run")
+    which.add_argument("--seed", type=int, metavar="S", help="run one seed and show its trace")
+    parser.add_argument("--first", type=int, default=0, metavar="S", help="first seed of --seeds")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 

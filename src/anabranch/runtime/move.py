@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from anabranch.errors import ReconfigurationFailed
+from anabranch.errors import ReconfigurationFailed, ServiceUnavailable
 from anabranch.model.ids import WorkerId
 from anabranch.model.stats import ROWS_FORWARDED
 from anabranch.runtime import steady
 
 CANCELLED = "It was cancelled."
+STOPPED = "The service was stopped."
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class MoveHandle:
         """Wait for the end; False if the timeout (in seconds) came first.
 
         Raises ReconfigurationFailed if it could not be completed (not if it was cancelled or
-        another request took its place).
+        another request took its place), ServiceUnavailable if the service was stopped before.
         """
         if not self._ended.wait(timeout):
             return False
@@ -151,6 +152,11 @@ class MoveHandle:
             raise ReconfigurationFailed(
                 f"The reconfiguration ({self.strategy}) {self._outcome} Key groups that had not "
                 "moved stay where they were; the query goes on. Mend the cause and ask again."
+            )
+        if self._outcome == STOPPED:
+            raise ServiceUnavailable(
+                f"The state service was stopped at {self.progress:.0%} of the reconfiguration "
+                f"({self.strategy}). Nothing is lost: ask the next service for its workers."
             )
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from anabranch.errors import InvalidArgument
@@ -28,6 +29,11 @@ class Plan:
     workers: tuple[WorkerId, ...]
     drained: frozenset[WorkerId] = frozenset()
     """Workers that leave by name: one that is added meanwhile does not get the name."""
+
+    @property
+    def owning(self) -> tuple[WorkerId, ...]:
+        """Workers with key groups; not those that only hold replicas for a standby."""
+        return tuple(worker for worker in self.workers if worker in self.owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def forecast(
     rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
     waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if moves else 0
     seconds = size / rate + waits * batch_seconds
-    return Forecast(strategy, moves, before.workers, after.workers, size, seconds)
+    return Forecast(strategy, moves, before.owning, after.workers, size, seconds)
 
 
 def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
@@ -104,8 +110,9 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
 
 def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
     """As many workers as asked for: the newest go first, free names are used again."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    if not is_whole(count) or count < 1:
         raise InvalidArgument(f"workers must be a whole number of at least 1, got {count!r}.")
+    count = int(count)
     if count > len(start.owners):
         raise InvalidArgument(
             f"{count} workers cannot share {len(start.owners)} key groups. Ask for fewer workers; "
@@ -132,7 +139,7 @@ def moved(start: Plan, groups: Any, to: Any) -> Plan:
     except TypeError:
         raise InvalidArgument(f"key groups must be a list of numbers, got {groups!r}.") from None
     for group in wanted:
-        if not isinstance(group, int) or isinstance(group, bool) or not 0 <= group < len(result):
+        if not is_whole(group) or not 0 <= group < len(result):
             raise InvalidArgument(
                 f"{group!r} is not a key group; they are numbered 0 to {len(result) - 1}."
             )
@@ -154,6 +161,11 @@ def drained(start: Plan, present: Owners, worker: Any) -> Plan:
 def rebalanced(start: Plan, load: Mapping[int, float]) -> Plan:
     """Key groups shared out by measured load."""
     return replace(start, owners=by_load(start.owners, start.workers, load))
+
+
+def is_whole(value: Any) -> bool:
+    """A whole number, also one of NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _known(worker: Any, workers: Sequence[WorkerId]) -> WorkerId:

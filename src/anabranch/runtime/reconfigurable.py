@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any, Literal, overload
 
 from anabranch.errors import InvalidArgument
@@ -145,8 +147,12 @@ class Reconfigurable:
 def _wish(strategy: str, how: dict[str, Any]) -> Wish:
     rate, target = how.pop("bytes_per_second", None), how.pop("latency_target", None)
     check(strategy, how)
-    if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
-        raise InvalidArgument(f"bytes_per_second must be a positive number, got {rate!r}.")
-    if target is not None and (not isinstance(target, int | float) or not target > 0):
+    if rate is not None and not (_is_number(rate) and 1 <= rate < math.inf):
+        raise InvalidArgument(f"bytes_per_second must be a number of at least 1, got {rate!r}.")
+    if target is not None and not (_is_number(target) and target > 0):
         raise InvalidArgument(f"latency_target must be seconds above 0, got {target!r}.")
-    return Wish(strategy, how, rate, target)
+    return Wish(strategy, how, None if rate is None else int(rate), target)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

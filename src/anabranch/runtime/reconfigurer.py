@@ -20,7 +20,7 @@ from anabranch.protocol.orders import OrderKind, WorkerOrder
 from anabranch.protocol.reconfigurations import SUPERSEDED
 from anabranch.runtime.batches import Batches
 from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.move import CANCELLED, GateClock, MoveHandle, Progress
+from anabranch.runtime.move import CANCELLED, STOPPED, GateClock, MoveHandle, Progress
 from anabranch.runtime.pacer import LEAST_BYTES_PER_SECOND, START_BYTES_PER_SECOND, Pacer
 from anabranch.runtime.planning import (
     COPY_BYTES_PER_SECOND,
@@ -178,7 +178,7 @@ class Reconfigurer:
             move = MoveHandle(
                 number,
                 wish.strategy,
-                now.workers,
+                now.owning,
                 plan.workers,
                 self._look,
                 self._batches.between,
@@ -250,7 +250,7 @@ class Reconfigurer:
             self._is_stopped = True
             moves, self._moves = list(self._moves.values()), {}
         for each in moves:
-            each.move.ended("The service was stopped.", {})
+            each.move.ended(STOPPED, {})
 
     def _send(self, effect: protocol.SendOrder) -> None:
         kind = effect.order.kind

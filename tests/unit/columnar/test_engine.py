@@ -21,6 +21,7 @@ from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.columnar.selection import Nth
 from anabranch.processor.columnar.sessions import SESSION_END, SESSION_START, SessionProcessor
+from anabranch.state.columnar import arena
 from tests.unit.columnar.support import MemoryWorker
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -249,3 +250,47 @@ def test_sessions_in_large_batches(limit: int) -> None:
         a, b = spans(cut.run(session_rows(part))), spans(whole.run(session_rows(part)))
         assert a == b
     assert cut.dump() == whole.dump()
+
+
+def test_state_that_does_not_fit_into_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many keys with much state: as many at a time as fit, with the results of all at once."""
+    inputs = KEY.append(pa.field("text", pa.string()))
+    closes = [pa.field(WINDOW_START, MOMENT), pa.field(WINDOW_END, MOMENT)]
+    keys = pa.schema([*KEY, *closes])
+    window = pa.struct([("start", MOMENT), ("end", MOMENT)])
+    rest = [pa.field("n", pa.int64()), pa.field("text", pa.string())]
+    output = pa.schema([*KEY, pa.field("window", window), *rest])
+    measures = [
+        Measure("n", Count(), None),
+        Measure("text", Nth(pa.string(), last=False, ignore_nulls=True), "text"),
+    ]
+    results = []
+    for limit in (2**31 - 1, 2000):
+        monkeypatch.setattr(arena, "_ARRAY_BYTES_MAX", limit)
+        processor = AggregateProcessor(
+            measures, output, windowed=True, append=True, expiry=WINDOW_END
+        )
+        schema = pa.schema([*keys, inputs.field("text")])
+        worker = MemoryWorker(ColumnarDefinition(processor, keys, schema, output))
+        for texts in (True, False, False):
+            numbers = np.arange(200) % 100
+            times = pa.array(np.zeros(200, np.int64), MOMENT), pa.array(np.full(200, 9), MOMENT)
+            values = [f"{i:0100}" if texts else None for i in numbers]
+            columns = [hashes_of(numbers), numbers, *times, pa.array(values, pa.string())]
+            assert not worker.run(pa.table(columns, [HASH, *schema.names])).num_rows
+        state = worker.dump()
+        none = pa.schema([pa.field(HASH, pa.int64()), *schema]).empty_table()
+        closed = worker.run(none, watermark_ms=1)
+        results.append((state, sorted(map(repr, closed.to_pylist()))))
+        assert {row["n"] for row in closed.to_pylist()} == {6}
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 100
+
+
+def test_too_much_state_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow would return an array with offsets that have gone round."""
+    monkeypatch.setattr(arena, "_ARRAY_BYTES_MAX", 99)
+    two = [arena.Arena(pa.string()), arena.Arena(pa.string())]
+    wanted = [(some, some.append(pa.array(["x" * 50]))) for some in two]
+    with pytest.raises(arena.TooManyBytes, match="2 GiB"):
+        arena.gather(pa.string(), wanted)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from anabranch.errors import ServiceUnavailable
 from anabranch.model.ids import WorkerId
-from anabranch.runtime.move import MoveHandle, Progress
+from anabranch.runtime.move import STOPPED, MoveHandle, Progress
 
 
 class Batches:
@@ -67,3 +70,10 @@ def test_a_report_does_not_forget() -> None:
     move.ended("", {})
     batches.ended.clear()  # only the last ones are kept
     assert len(move.report().batches) == 1
+
+
+def test_whoever_waits_hears_that_the_service_was_stopped() -> None:
+    move = handle(Batches())
+    move.ended(STOPPED, {}, Progress(4, 0, 0, 1))
+    with pytest.raises(ServiceUnavailable, match=r"stopped at 25% .* \(live\)"):
+        move.wait()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from anabranch.model.ids import WorkerId
 from anabranch.runtime.planning import Plan, drained, moved, rebalanced, rescaled
 
@@ -44,3 +46,12 @@ def test_to_and_fro_before_anything_has_moved() -> None:
     assert again.workers == THREE
     assert set(Counter(again.owners).values()) == {8}
     assert drained(drained(START, HERE, "w3"), HERE, "w2").owners == ("w1",) * 24
+
+
+def test_numbers_may_be_those_of_numpy() -> None:
+    assert rescaled(START, HERE, np.int64(2), "minimal").workers == ("w1", "w2")
+    assert moved(START, np.array([1, 3]), "w3").owners[:4] == ("w1", "w3", "w3", "w3")
+
+
+def test_a_standby_owns_nothing() -> None:
+    assert Plan(THREE[:2] * 4, THREE).owning == THREE[:2]

@@ -37,9 +37,9 @@ STANDBY = "standby"
 """Not a strategy for users: what `service.standby()` runs."""
 
 
-def check(name: str, options: Mapping[str, Any]) -> None:
+def check(name: Any, options: Mapping[str, Any]) -> None:
     """Refuse unknown strategies and options, early."""
-    if name not in STRATEGIES:
+    if not isinstance(name, str) or name not in STRATEGIES:
         raise InvalidArgument(f"strategy must be one of {', '.join(STRATEGIES)}, not {name!r}.")
     known = inspect.signature(STRATEGIES[name]).parameters
     allowed = [p for p in known if p != "moves"]

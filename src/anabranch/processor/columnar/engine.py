@@ -18,6 +18,7 @@ from anabranch.processor.columnar.sessions import SessionProcessor
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
 from anabranch.processor.evolution import Field, changes, lost_fields
 from anabranch.state.backend import MEMORY, Backend
+from anabranch.state.columnar.arena import TooManyBytes
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.keyed import KeyedEntries
@@ -197,7 +198,15 @@ class ColumnarEngine:
         chosen = [tables[int(group)] for group in present]
         self._backend.bring_tables(chosen, bounds, hashes)
         entries = KeyedEntries.find(self._layout, chosen, bounds, hashes, keys)
-        batch = self._batch(entries, rows, segments, tx.times, combined)
+        try:
+            batch = self._batch(entries, rows, segments, tx.times, combined)
+        except TooManyBytes:  # small rows of many keys with much state: half of the keys at a time
+            if combined or len(hashes) == 1:
+                raise
+            cut = segments.starts[len(hashes) // 2]
+            for some in (segments.order[:cut], segments.order[cut:]):
+                self._rows(tx, tables, rows.take(np.sort(some)), stats)
+            return
         self._finish(tx, entries, groups, Returned(self._processor, "process", batch), stats)
 
     def _timely(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
@@ -370,7 +379,13 @@ class ColumnarEngine:
         entries = KeyedEntries.at(self._layout, tables, bounds, hashes, slots)
         none = np.empty(0, np.intp)
         rows = self._definition.input_schema.empty_table()
-        batch = self._batch(entries, rows, Segments(none, none), tx.times)
+        try:
+            batch = self._batch(entries, rows, Segments(none, none), tx.times)
+        except TooManyBytes:
+            half = len(due) // 2
+            for some in (due[:half], due[half:]):
+                self._expire_some(tx, some, stats)
+            return
         returned = Returned(self._processor, "expire", batch)
         stats.timers_fired += len(hashes)
         self._finish(tx, entries, groups, returned, stats)

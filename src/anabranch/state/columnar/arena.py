@@ -16,11 +16,17 @@ from anabranch.state.pool import STATE
 
 _CHUNK_BYTES_MAX = 256 << 20
 _GROWTH = 1.25
+_ARRAY_BYTES_MAX = 2**31 - 1
 
 _VIEWS = {pa.binary(): pa.binary_view(), pa.string(): pa.string_view()}
 _VIEW = np.dtype([("length", "i4"), ("prefix", "V4"), ("buffer", "i4"), ("offset", "i4")])
 _INLINE = np.arange(12)
 """Bytes of a short value, which is in its view, in place of the last three fields."""
+
+
+class TooManyBytes(OverflowError):
+    """Values that were asked for together do not fit into one Arrow array."""
+
 
 Rows = npt.NDArray[np.int32]
 Offsets = npt.NDArray[np.int32]
@@ -181,6 +187,8 @@ def _by_views(kind: pa.DataType, wanted: Sequence[tuple[Arena, Rows]], pool: Any
     if missing.any():
         views[missing] = np.zeros((), _VIEW)
         valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    if int(views["length"].sum(dtype=np.int64)) > _ARRAY_BYTES_MAX:  # Arrow does not look
+        raise TooManyBytes("More than 2 GiB of values were asked for at once.")
     _inline(views, data)
     buffers = [valid, pa.py_buffer(views), *data]
     array = pa.Array.from_buffers(_VIEWS[kind], len(views), buffers)
