@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from anabranch import StateService, agg
-from anabranch.errors import InvalidArgument
+from anabranch.errors import InvalidArgument, ServiceUnavailable
 
 SEEN_OUTPUT = "k long, n long, seen string, what string"
 
@@ -106,8 +106,8 @@ def rescale(service: StateService, strategy: str) -> None:
         while service.is_running:
             for count in (workers + 1, workers):
                 service.rescale(count, strategy=strategy, wait=True)
-    except InvalidArgument:
-        pass  # it was stopped between two requests
+    except (InvalidArgument, ServiceUnavailable):
+        pass  # it was stopped between two requests, or in the middle of one
 
 
 def run(df: DataFrame, folder: Path, name: str) -> None:

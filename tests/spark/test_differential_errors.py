@@ -242,6 +242,7 @@ def df(spark: SparkSession, tmp_path: Path) -> DataFrame:
     return feed.stream()
 
 
+@pytest.mark.soak
 def test_sloppy_processor(service: StateService, df: DataFrame, tmp_path: Path) -> None:
     arguments = (Sloppy(), SHOWN, "Update", "ProcessingTime")
     native = df.groupBy("k").transformWithState(*arguments)

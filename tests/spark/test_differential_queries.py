@@ -121,9 +121,8 @@ def mixed(df: DataFrame, service: StateService) -> Pair:
     )
 
 
-@pytest.mark.parametrize(
-    "chain", [mixed, *(pytest.param(c, marks=pytest.mark.soak) for c in (processors, windows))]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", [mixed, processors, windows])
 def test_chained(
     spark: SparkSession,
     service: StateService,

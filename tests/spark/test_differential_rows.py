@@ -102,7 +102,8 @@ def test_event_time(spark: SparkSession, service: StateService, tmp_path: Path, 
     assert 100 < sum("timer'" not in row for rows in shown.values() for row in rows) < 240
 
 
-@pytest.mark.parametrize("api", ["rows", pytest.param("pandas", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("api", ["rows", "pandas"])
 def test_processing_time(
     spark: SparkSession, service: StateService, tmp_path: Path, api: str
 ) -> None:

@@ -177,7 +177,8 @@ def typed(stream: DataFrame, api: str) -> DataFrame:
     return stream.select(*values, *keys)
 
 
-@pytest.mark.parametrize("api", ["rows", pytest.param("pandas", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("api", ["rows", "pandas"])
 def test_every_type(spark: SparkSession, service: StateService, tmp_path: Path, api: str) -> None:
     feed = Feed(spark, tmp_path, "id long, key long")
     df = typed(feed.stream(), api)

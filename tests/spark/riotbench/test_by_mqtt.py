@@ -51,6 +51,7 @@ def test_etl_publishes_what_comes_out(spark: SparkSession, tmp_path: Path, broke
     assert sorted(received) == sorted(pa.concat_tables(found).column("message").to_pylist())
 
 
+@pytest.mark.soak
 def test_pred_hears_of_new_models(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     """In a folder with models that TRAIN has left, which are numbered by time."""
     stream = find_messages("city", sensors=40)

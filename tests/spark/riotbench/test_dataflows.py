@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,14 +39,15 @@ from tests.spark.riotbench.running import (
 BATCHES = 5
 
 
-def cases(quiet: str, rescaled: str, killed: str) -> Callable[..., None]:
+def cases(quiet: str, rescaled: str, killed: str, *marks: Any) -> Callable[..., None]:
     """Another data set for each event: the operators are the same. Single events are for soak."""
     pairs = [(quiet, nothing), (rescaled, rescale), (killed, kill_inside_a_batch)]
     alone = [
         pytest.param(dataset, event, id=f"{dataset}-{event.__name__}", marks=pytest.mark.soak)
         for dataset, event in pairs
     ]
-    both = pytest.param(rescaled, rescale_and_kill, id=f"{rescaled}-rescale_and_kill")
+    name = f"{rescaled}-rescale_and_kill"
+    both = pytest.param(rescaled, rescale_and_kill, id=name, marks=marks)
     return pytest.mark.parametrize(("dataset", "event"), [both, *alone])
 
 
@@ -80,7 +82,7 @@ def test_stats(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) 
 RANGE_SECONDS = {"grid": 10.0, "taxi": 240.0, "city": 40.0}
 
 
-@cases("grid", "taxi", "city")
+@cases("grid", "taxi", "city", pytest.mark.soak)
 def test_train(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
     """Two models for each range, uploaded, the last ones current."""
     models = str(tmp_path / "models")
@@ -95,7 +97,7 @@ def test_train(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) 
         assert store.load(name).n_features_in_ >= 1
 
 
-@cases("fit", "grid", "taxi")
+@cases("fit", "grid", "taxi", pytest.mark.soak)
 def test_pred(spark: SparkSession, tmp_path: Path, dataset: str, event: Event) -> None:
     """New models come while it runs; each message is predicted once, with one of them."""
     models = str(tmp_path / "models")
