@@ -1,6 +1,7 @@
 """A plain copy over Arrow Flight between two processes: the yardstick of how fast state can move.
 
-Run as a module it is the serving process: it holds the bytes and tells its port.
+Run as a module it is one of them: the one that holds the bytes and tells its port, or one that
+copies them and tells at which rate.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from anabranch.errors import AnabranchError
 
 BATCH_BYTES = 4 << 20
 ROW_BYTES = 1024
+FROM = "from"
 
 
 def payload_batches(size: int) -> list[pa.RecordBatch]:
@@ -52,41 +56,61 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def copy_rates(size: int, repeats: int = 3) -> list[float]:
-    """Bytes a second of copies of `size` bytes out of another process into this one's memory.
+    """Bytes a second of copies of `size` bytes from one process into another's memory.
 
-    Into memory that is new to the process each time, as state is to the worker that it moves to.
+    Into a new process each time: state is new to the worker that it moves to, and a copy into
+    memory that an earlier one has touched is twice as fast.
     """
-    command = [sys.executable, "-m", "anabranch.bench.flight_copy", str(size)]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
+    with _process(str(size)) as server:
+        port = _line_of(server)
+        rates = []
+        for _ in range(repeats):
+            with _process(FROM, port) as client:
+                rates.append(float(_line_of(client)))
+        return rates
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "anabranch.bench.flight_copy", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        port = server.stdout.readline().strip()
-        if not port:
-            raise AnabranchError("The process that serves the plain copy has ended at once.")
-        with flight.FlightClient(f"grpc://127.0.0.1:{port}") as client:
-            return [_copy(client) for _ in range(repeats)]
+        yield process
     finally:
-        server.kill()
-        server.communicate()
+        process.kill()
+        process.communicate()
 
 
-def _copy(client: Any) -> float:
-    started = time.monotonic()
-    table = client.do_get(flight.Ticket(b"")).read_all()
-    rate: float = table.nbytes / (time.monotonic() - started)
-    del table
-    # Else the next copy goes into pages that this one has touched, at twice the rate.
-    pa.default_memory_pool().release_unused()
-    return rate
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise AnabranchError("A process of the plain copy has ended at once.")
+    return line
+
+
+def _tell(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _serve(size: int) -> None:
     server = _Server(size)
-    sys.stdout.write(f"{server.port}\n")
-    sys.stdout.flush()
+    _tell(server.port)
     sys.stdin.read()  # until the other process is gone
     server.shutdown()
 
 
+def _copy(port: str) -> None:
+    with flight.FlightClient(f"grpc://127.0.0.1:{port}") as client:
+        client.wait_for_available()
+        started = time.monotonic()
+        table = client.do_get(flight.Ticket(b"")).read_all()
+        _tell(table.nbytes / (time.monotonic() - started))
+
+
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    if sys.argv[1] == FROM:
+        _copy(sys.argv[2])
+    else:
+        _serve(int(sys.argv[1]))
