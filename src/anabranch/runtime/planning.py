@@ -110,7 +110,7 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
 
 def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
     """As many workers as asked for: the newest go first, free names are used again."""
-    if not is_whole(count) or count < 1:
+    if not _is_whole(count) or count < 1:
         raise InvalidArgument(f"workers must be a whole number of at least 1, got {count!r}.")
     count = int(count)
     if count > len(start.owners):
@@ -139,7 +139,7 @@ def moved(start: Plan, groups: Any, to: Any) -> Plan:
     except TypeError:
         raise InvalidArgument(f"key groups must be a list of numbers, got {groups!r}.") from None
     for group in wanted:
-        if not is_whole(group) or not 0 <= group < len(result):
+        if not _is_whole(group) or not 0 <= group < len(result):
             raise InvalidArgument(
                 f"{group!r} is not a key group; they are numbered 0 to {len(result) - 1}."
             )
@@ -163,7 +163,7 @@ def rebalanced(start: Plan, load: Mapping[int, float]) -> Plan:
     return replace(start, owners=by_load(start.owners, start.workers, load))
 
 
-def is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> bool:
     """A whole number, also one of NumPy's."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 

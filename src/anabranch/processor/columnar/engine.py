@@ -381,7 +381,7 @@ class ColumnarEngine:
         rows = self._definition.input_schema.empty_table()
         try:
             batch = self._batch(entries, rows, Segments(none, none), tx.times)
-        except TooManyBytes:
+        except TooManyBytes:  # so there are several key groups: one alone is not read by views
             half = len(due) // 2
             for some in (due[:half], due[half:]):
                 self._expire_some(tx, some, stats)

@@ -163,6 +163,8 @@ def gather(
     given = [(arena, rows) for arena, rows in wanted if len(rows)]
     if not given:
         return pa.array([], kind)
+    # Of one arena there are few chunks and perhaps all rows, as when it is sent or compacted:
+    # Arrow's own function is quicker with short values.
     if len(given) > 1 and kind in _VIEWS:
         return _by_views(kind, given, pool)
     return _by_parts(given, pool, scratch)
