@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from anabranch.bench import connections
+from anabranch.bench.comparison import controls_of, ratios
 from anabranch.bench.connections import between
 from anabranch.bench.flight_copy import copy_rates, payload_batches
 from anabranch.bench.latency import Batch, Timeline, Window, median
@@ -37,14 +38,12 @@ from anabranch.bench.verdicts import (
     Spread,
     SteadyCost,
     Verdict,
-    controls_of,
     judge_absolute,
     judge_live,
     judge_move,
     judge_others,
     judge_series,
     judge_steady,
-    ratios,
 )
 from anabranch.errors import InvalidArgument
 
@@ -377,6 +376,12 @@ class TestVerdicts:
         assert judge_series(flat)[0].passed is True
         assert judge_series(size(1_000_000, None) + size(4_000_000, (10, 13)))[0].passed is False
         assert judge_series(size(1_000_000, None))[0].passed is None
+        spoiled = [replace(r, is_turn=True) for r in size(4_000_000, (10, 13))]
+        spoiled[0].cores = CoreShares(0.5, 0.4)
+        spoiled[1].cores = CoreShares(0.5, 0.1)
+        (verdict,) = judge_series(size(1_000_000, None) + spoiled)
+        assert verdict.passed is None
+        assert "not judged: 1 of 2 moves left out: 40%" in str(verdict)
 
     def test_move(self) -> None:
         assert judge_move(None)[0].passed is None

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from anabranch.bench import turns
+from anabranch.bench.comparison import controls_of, left_out, ratios
 from anabranch.bench.latency import Batch, Window
 from anabranch.bench.load import Prepared
+from anabranch.bench.machine import CoreShares
 from anabranch.bench.openloop import OpenLoop
 from anabranch.bench.rescale_runs import Case, Run, Timing
 from anabranch.bench.turns import Turns, expected_seconds
-from anabranch.bench.verdicts import controls_of, ratios
 from anabranch.errors import AnabranchError
 
 RATE = 10_000.0
@@ -71,6 +72,11 @@ class Ours:
         self.done: list[str] = []
         self.failing: set[int] = set()
         self.kills = False
+        self.stolen: list[float] = []
+        """In each turn; nothing in those after them."""
+
+    def since(self) -> CoreShares:
+        return CoreShares(0.5, self.stolen.pop(0) if self.stolen else 0.0)
 
     def say(self, text: str) -> None:
         pass
@@ -109,7 +115,9 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> Ours:
     for name in ("warm_up", "wait_until_in_memory"):
         monkeypatch.setattr(turns, name, lambda *_: None)
     monkeypatch.setattr(turns, "pids", lambda _: [])
-    return Ours()
+    ours = Ours()
+    monkeypatch.setattr(turns, "CoreTimes", lambda: ours)
+    return ours
 
 
 def labels(runs: list[Run]) -> list[tuple[str, int]]:
@@ -166,6 +174,23 @@ def test_nothing_follows_if_the_query_fails_with_it(ours: Ours) -> None:
     assert labels(runs)[-1] == ("live", 1)
     assert "query failed" in runs[-1].error
     assert not any(run.error for run in runs[:-1])
+
+
+def test_a_move_without_the_cores_of_its_controls_is_taken_again(ours: Ours) -> None:
+    ours.stolen = [0.05, 0.4, 0.04, 0.1, 0.3]
+    runs = list(Turns(ours, new_run, True).run(PREPARED, 1))  # type: ignore[arg-type]
+    assert labels(runs)[1::2] == [("live", 0), ("live", 1)]
+    assert [len(controls_of(run, runs)) for run in runs[1::2]] == [0, 1]
+    assert len(ratios(runs, "live", lambda f: f.mean)) == 1
+    assert "1 of 2 moves left out: 40%" in left_out(runs, "live")
+
+
+def test_a_machine_that_is_never_ours_is_given_up(ours: Ours) -> None:
+    ours.stolen = [0.0, 0.3] * 10
+    runs = list(Turns(ours, new_run, True).run(PREPARED, 2))  # type: ignore[arg-type]
+    assert len(runs) == 2 * (2 + turns.RETAKES_MAX) + 1
+    assert ratios(runs, "live", lambda f: f.mean) == []
+    assert "4 of 4" in left_out(runs, "live")
 
 
 def test_expected_time_of_a_move() -> None:

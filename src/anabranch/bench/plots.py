@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from anabranch.bench.comparison import controls_of
 from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
-from anabranch.bench.verdicts import controls_of
 from anabranch.errors import needs_extra
 
 COLUMNS = 3

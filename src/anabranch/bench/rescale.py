@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from anabranch.bench.comparison import controls_of
 from anabranch.bench.flight_copy import copy_rates
 from anabranch.bench.load import Prepared, Say
 from anabranch.bench.native_rescale import NativeRuns, is_available
@@ -33,7 +34,6 @@ from anabranch.bench.verdicts import (
     MoveRate,
     SteadyCost,
     Verdict,
-    controls_of,
     judge_absolute,
     judge_live,
     judge_move,
@@ -222,8 +222,8 @@ class RescaleBench:
         task = self._task(name, name, Case.parse(CONTROL), number)
 
         def work() -> None:
-            moved = [r for r in self.runs if r.part == name and r.move and r.label != NATIVE]
-            if any(not controls_of(run, self.runs) for run in moved):
+            moved = [r for r in self.runs if r.part == name and r.move and not r.is_turn]
+            if any(not controls_of(run, self.runs) for run in moved if run.label != NATIVE):
                 task.work()
 
         return Task(f"{name}: control, if it is needed", 1, work)

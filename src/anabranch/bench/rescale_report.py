@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from anabranch.bench.comparison import Pick, control_during, ratios
 from anabranch.bench.latency import Latency, Window, median
 from anabranch.bench.machine import machine
 from anabranch.bench.rescale_runs import CONTROL, Run
-from anabranch.bench.verdicts import Pick, control_during, ratios
 
 if TYPE_CHECKING:
     from anabranch.bench.rescale import RescaleBench

@@ -9,9 +9,10 @@ just after.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from anabranch.bench.comparison import controls_of
 from anabranch.bench.connections import PeerSamples
 from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.load import LoadedQuery, Prepared, warm_up, watch_until
@@ -38,6 +39,8 @@ WARM_AGAIN_SECONDS = 30.0
 """The same in later ones."""
 EXPECTED_BYTES_PER_SECOND = 10e6
 """Of a move, as long as nobody knows better; a time without one shall not be shorter."""
+RETAKES_MAX = 2
+"""Further moves in a query, for those that the machine spoiled."""
 
 
 @dataclass
@@ -53,23 +56,34 @@ class Turns:
     """How long the last move took, or is expected to."""
 
     def run(self, prepared: Prepared, count: int) -> Iterator[Run]:
-        """Control, live, control, live, ..., control; each as soon as it is done."""
-        run = self.new_run(CONTROL, 0)
+        """Control, live, control, live, ..., control; each as soon as it is done.
+
+        More than `count` moves if some have nothing to be compared with: a hypervisor may give
+        the cores to others for a minute.
+        """
+        done: list[Run] = []
+        for run in self._take(prepared, lambda moves: _is_enough(done, moves, count)):
+            done.append(run)
+            yield run
+
+    def _take(self, prepared: Prepared, is_enough: Callable[[int], bool]) -> Iterator[Run]:
+        run, moves = self.new_run(CONTROL, 0), 0
         self._move_seconds = expected_seconds(run, self.ours)
         try:
             self.ours.say("copying the prepared state")
             with self.ours.started("turns", prepared) as (service, query):
                 running = self._begin(run.rate, service, query)
                 yield running.control(run, self._move_seconds)
-                for number in range(count):
-                    run = self.new_run("live", number)
+                while not is_enough(moves):
+                    run = self.new_run("live", moves)
                     yield running.live(run)
                     if run.move is not None:
                         self._move_seconds = run.move.seconds
-                    run = self.new_run(CONTROL, number + 1)
+                    moves += 1
+                    run = self.new_run(CONTROL, moves)
                     running.go_back()
                     yield running.control(run, self._move_seconds)
-                run = self.new_run(CONTROL, count + 1)  # what fails now is not the last one's fault
+                run = self.new_run(CONTROL, moves + 1)  # what fails now is not the last one's fault
                 query.drain()
         except Exception as error:  # other parts of the benchmark are still to be run
             run.error = brief(error)
@@ -160,3 +174,9 @@ def expected_seconds(run: Run, ours: ServiceRuns) -> float:
     """Of a move that adds workers, about."""
     moved = run.state_bytes * (1 - ours.workers / ours.target)
     return max(REST_SECONDS, moved / EXPECTED_BYTES_PER_SECOND)
+
+
+def _is_enough(done: Sequence[Run], moves: int, count: int) -> bool:
+    """Whether so many moves can be judged, or have failed, or it is no use."""
+    told = [r for r in done if r.label != CONTROL and (r.error or controls_of(r, done))]
+    return len(told) >= count or moves >= count + RETAKES_MAX

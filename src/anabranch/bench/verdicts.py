@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch.bench.latency import Latency, median, typical
-from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
+from anabranch.bench.comparison import Pick, growth, left_out, ratios
+from anabranch.bench.latency import median
+from anabranch.bench.rescale_runs import NATIVE, Run
 
 PEAK_RATIO_MAX = 1.25
 MEAN_RATIO_MAX = 1.1
@@ -105,71 +106,6 @@ class SteadyCost:
         return ordered[skip], ordered[n - 1 - skip]
 
 
-Pick = Callable[[Latency], float]
-
-
-def controls_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """What a run is compared with: the times without a move just before and after it in the same
-    query, else control runs of the same part, state and rate that last as long as its move."""
-    what, end = (run.part, run.state_bytes, run.rate), run.move.end if run.move else 0.0
-    same = (r for r in runs if r.label == CONTROL and (r.part, r.state_bytes, r.rate) == what)
-    known = [r for r in same if not r.error and r.timeline and r.is_turn == run.is_turn]
-    long = [r for r in known if r.timeline and r.timeline.end >= end]
-    if run.is_turn:
-        beside = (run.repeat, run.repeat + 1)
-        # Moves differ in length: rather a shorter time next to it than none.
-        near = ([r for r in some if r.repeat in beside] for some in (long, known))
-        return next(filter(None, near), [])
-    return long
-
-
-def control_during(run: Run, runs: Sequence[Run]) -> Latency | None:
-    """What the control runs showed in the run's window: medians, as one alone is mostly chance."""
-    found = (c.during(run.move) for c in controls_of(run, runs) if run.move)
-    return typical([latency for latency in found if latency and latency.rows])
-
-
-def control_before(run: Run, runs: Sequence[Run]) -> Latency | None:
-    """The same before the move, where both should be alike."""
-    found = (c.before(run.steady) for c in controls_of(run, runs) if run.steady)
-    return typical([latency for latency in found if latency and latency.rows])
-
-
-def ratios(runs: Sequence[Run], label: str, pick: Pick, when: str = "during") -> list[float]:
-    """Of each repeat: the strategy's figure before, during or after the move to the controls'.
-
-    After it there are other workers than before: compared is with the controls during the move.
-    """
-    found = []
-    for run in (r for r in runs if r.label == label and not r.error):
-        mine = {"before": run.before, "during": run.during, "after": run.after}[when]()
-        theirs = (control_before if when == "before" else control_during)(run, runs)
-        if mine and theirs and pick(theirs):
-            found.append(pick(mine) / pick(theirs))
-    return found
-
-
-def growth(runs: Sequence[Run], label: str, pick: Pick) -> list[float]:
-    """As `ratios`, with each run's figure as a multiple of its own before the move: on a shared
-    machine whole runs are slower or faster than others, from their beginning on."""
-    found = []
-    for run in (r for r in runs if r.label == label and not r.error):
-        mine = _grown(run, run, pick)
-        theirs = [_grown(control, run, pick) for control in controls_of(run, runs)]
-        known = [times for times in theirs if times is not None]
-        if mine is not None and known:
-            found.append(mine / median(known))
-    return found
-
-
-def _grown(run: Run, windows: Run, pick: Pick) -> float | None:
-    """From before another run's move to during it."""
-    if windows.steady is None or windows.move is None:
-        return None
-    before, during = run.before(windows.steady), run.during(windows.move)
-    return pick(during) / pick(before) if before and during and pick(before) else None
-
-
 def peaks(runs: Sequence[Run], label: str) -> Spread:
     """Peak latency during the move."""
     found = (r.during() for r in runs if r.label == label and not r.error)
@@ -218,6 +154,8 @@ def _to_control(main: Sequence[Run], name: str, pick: Pick, limit: float) -> Ver
             f"{during.text(2, ' times')}; before the move {before.text(2)}; "
             f"growth from then on {grown.text(2)}; after the move {after.text(2)}"
         )
+    if alone := left_out(main, "live"):
+        figures = f"{figures}; {alone}" if during.n else alone
     passed = during.median <= limit if during.n and _is_large(main) else None
     return Verdict(
         f"live: {name} latency to control's", f"at most {limit:g} times", figures, passed
@@ -263,14 +201,21 @@ def judge_series(runs: Sequence[Run]) -> list[Verdict]:
     )
     passed = None
     if measured:
-        # Larger states move for longer and meet more bad moments, with or without a move.
+        worst = max(s.median for s in found.values())
+        passed = worst <= PEAK_RATIO_MAX if _is_large(series) else None
+        # For people: the ratio of two peaks of chance judges nothing.
         growth = found[sizes[-1]].median / found[sizes[0]].median
-        is_flat = max(growth, *(s.median for s in found.values())) <= PEAK_RATIO_MAX
-        passed = is_flat if _is_large(series) else None
         figures += f"; times control, largest to smallest state {growth:.2f}"
-    target = f"times control: each, and the largest to the smallest state, at most {PEAK_RATIO_MAX}"
+    if alone := left_out(series, "live"):
+        figures = f"{figures}; {alone}" if measured else alone
+    target = f"at most {PEAK_RATIO_MAX} times control at each size"
     return [
-        Verdict("live: peak latency by state size", target, figures if measured else "-", passed)
+        Verdict(
+            "live: peak latency by state size",
+            target,
+            figures if measured or alone else "-",
+            passed,
+        )
     ]
 
 

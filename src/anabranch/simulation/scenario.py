@@ -27,10 +27,10 @@ class Result:
 
     seed: int
     steps: int
-    trace_hash: str
     failure: str | None = None
     trace: tuple[str, ...] = ()
-    """Only of a failed scenario, or when asked for."""
+    """Only of a failed scenario, or when asked for; as its fingerprint."""
+    trace_hash: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     """How often each mechanism was at work."""
 
@@ -52,11 +52,11 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
         _run(cluster)
     except Exception as error:  # whatever a machine or a check raises is a finding
         failure = f"{type(error).__name__}: {error}"
-    scheduler = cluster.scheduler
-    trace = scheduler.trace_lines() if failure or keep_trace else ()
-    return Result(
-        seed, scheduler.steps, scheduler.trace_hash(), failure, trace, dict(cluster.counts)
-    )
+    scheduler, counts = cluster.scheduler, dict(cluster.counts)
+    if not failure and not keep_trace:
+        return Result(seed, scheduler.steps, counts=counts)
+    trace, fingerprint = scheduler.trace_lines(), scheduler.trace_hash()
+    return Result(seed, scheduler.steps, failure, trace, fingerprint, counts)
 
 
 def _schedule_moves(cluster: Cluster, batches: int) -> None:
