@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from anabranch import StateService, agg
 from anabranch.errors import InvalidArgument, ServiceUnavailable
 
+REST_SECONDS = 0.5
+"""Between two moves: without it most of the cores' time goes into moves, not into batches."""
 SEEN_OUTPUT = "k long, n long, seen string, what string"
 
 
@@ -106,6 +109,7 @@ def rescale(service: StateService, strategy: str) -> None:
         while service.is_running:
             for count in (workers + 1, workers):
                 service.rescale(count, strategy=strategy, wait=True)
+                time.sleep(REST_SECONDS)
     except (InvalidArgument, ServiceUnavailable):
         pass  # it was stopped between two requests, or in the middle of one
 

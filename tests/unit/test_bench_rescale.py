@@ -29,7 +29,7 @@ from anabranch.bench.openloop import (
     read_schedule,
     write_schedule,
 )
-from anabranch.bench.plots import check_matplotlib, plot_runs
+from anabranch.bench.plots import check_matplotlib, plot_runs, shown_runs
 from anabranch.bench.rescale import RescaleBench, Settings
 from anabranch.bench.rescale_report import summary_line, table
 from anabranch.bench.rescale_runs import Case, Run, brief
@@ -507,6 +507,16 @@ class TestReports:
         ]
         assert plot_runs(runs, path)
         assert path.read_bytes().startswith(b"\x89PNG")
+
+    def test_a_plot_shows_each_size_once(self) -> None:
+        timeline, move = back_to_back(0.5, 30), Window(10, 14)
+        runs = [
+            make_run(label, timeline, move, part, keys)
+            for part, keys in (("strategies", 200), ("series", 200), ("series", 400))
+            for label in ("live", "live")
+        ]
+        shown = [(run.part, run.keys) for run in shown_runs(runs)]
+        assert shown == [("strategies", 200), ("series", 400)]
 
     def test_no_plot_without_matplotlib(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -26,14 +26,14 @@ def check_matplotlib() -> None:
 
 
 def plot_runs(runs: Sequence[Run], path: Path) -> bool:
-    """Draw the median run of each strategy, by its peak; False if there is nothing to draw."""
+    """Draw the runs that `shown_runs` chooses; False if there is nothing to draw."""
     check_matplotlib()
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = _median_runs([r for r in runs if r.move and r.timeline and r.part != "series"])
+    shown = shown_runs(runs)
     if not shown:
         return False
     rows = -(-len(shown) // COLUMNS)
@@ -59,11 +59,17 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
     return True
 
 
-def _median_runs(runs: Sequence[Run]) -> list[Run]:
-    repeats: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        repeats.setdefault((run.part, run.label), []).append(run)
-    return [_median(some) for some in repeats.values()]
+def shown_runs(runs: Sequence[Run]) -> list[Run]:
+    """The median run of each strategy and size of state, by its peak."""
+    repeats: dict[tuple[str, str, int], list[Run]] = {}
+    for run in (r for r in runs if r.move and r.timeline):
+        repeats.setdefault((run.part, run.label, run.keys), []).append(run)
+    # One size of the series is measured with the strategies.
+    return [
+        _median(some)
+        for (part, label, keys), some in repeats.items()
+        if part != "series" or ("strategies", label, keys) not in repeats
+    ]
 
 
 def _median(runs: Sequence[Run], window: Window | None = None) -> Run:
@@ -129,8 +135,8 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
     name = "Spark: stop, repartition, restart" if run.label == NATIVE else run.label
     latency = run.during()
     peak = f", peak {latency.peak:.2f} s" if latency else ""
-    absolute = f" ({run.keys:,} keys)" if run.part == "absolute" else ""
-    axes.set_title(f"{name}{absolute}{peak}", fontsize=10)
+    sizes = {"absolute": f" ({run.keys:,} keys)", "series": f" ({run.state_bytes / 1e9:.2g} GB)"}
+    axes.set_title(f"{name}{sizes.get(run.part, '')}{peak}", fontsize=10)
     axes.set_xlabel("due at (s since the load began)", fontsize=8)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.legend(fontsize=7, loc="upper left")
