@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
 from anabranch.errors import needs_extra
 
-COLUMNS = 3
+COLUMNS_MAX = 3
 MARGIN_SECONDS = 15
+TEETH_MAX = 60
+"""Batches that can be told apart in a panel."""
 
 
 def check_matplotlib() -> None:
@@ -36,11 +39,12 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
     shown = shown_runs(runs)
     if not shown:
         return False
-    rows = -(-len(shown) // COLUMNS)
+    columns = min(COLUMNS_MAX, math.ceil(math.sqrt(len(shown))))
+    rows = -(-len(shown) // columns)
     figure, grid = pyplot.subplots(
         rows,
-        min(COLUMNS, len(shown)),
-        figsize=(5 * min(COLUMNS, len(shown)), 2.9 * rows),
+        columns,
+        figsize=(5 * columns, 2.9 * rows),
         squeeze=False,
         sharey=True,
     )
@@ -131,6 +135,7 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
     _curve(axes, run, "tab:blue", run.label)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
     axes.set_xlim(max(0, run.move.start - MARGIN_SECONDS), run.move.end + MARGIN_SECONDS)
     name = "Spark: stop, repartition, restart" if run.label == NATIVE else run.label
     latency = run.during()
@@ -139,12 +144,19 @@ def _panel(axes: Any, run: Run, control: Run | None) -> None:
     axes.set_title(f"{name}{sizes.get(run.part, '')}{peak}", fontsize=10)
     axes.set_xlabel("due at (s since the load began)", fontsize=8)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    axes.legend(fontsize=7, loc="upper left")
+    axes.legend(fontsize=7, loc="upper right")
 
 
 def _curve(axes: Any, run: Run, colour: str, label: str) -> None:
-    """A saw: of the rows of a batch, the first one waits longest."""
+    """A saw: of the rows of a batch, the first one waits longest. Many teeth become a band."""
     assert run.timeline is not None
-    ends = [(p.done, waited) for p in run.timeline.points() for waited in (p.slowest, p.fastest)]
+    points = run.timeline.points()
+    if len(points) > TEETH_MAX:
+        due = [p.done - p.slowest for p in points]
+        slowest, fastest = [p.slowest for p in points], [p.fastest for p in points]
+        axes.fill_between(due, fastest, slowest, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(due, slowest, color=colour, linewidth=1, label=label)
+        return
+    ends = [(p.done, waited) for p in points for waited in (p.slowest, p.fastest)]
     due, waited = [done - waited for done, waited in ends], [waited for _, waited in ends]
     axes.plot(due, waited, color=colour, linewidth=1, label=label)
