@@ -105,3 +105,9 @@ class Tx:
     error: AnabranchError | None = None
     """What failed first; said to the lane at the end."""
     rows: dict[KeyGroup, int] = field(default_factory=dict)
+
+    def is_busy_with(self, operator: str, group: KeyGroup | None) -> bool:
+        """Whether it changes a key group of an operator (None: any) between end mark and answer."""
+        if self.phase not in BUSY or self.opened.operator != operator:
+            return False
+        return group is None or group in self.fresh

@@ -158,9 +158,7 @@ class WorkerMachine:
     def is_busy(self, operator: str, group: KeyGroup | None = None, shadows: bool = False) -> bool:
         """Whether a (shadow) transaction (on a key group) is between end mark and answer."""
         return any(
-            tx.phase in BUSY
-            and tx.opened.operator == operator
-            and (group is None or group in tx.fresh)
+            tx.is_busy_with(operator, group)
             for tx in self.transactions.values()
             if tx.opened.is_shadow or not shadows
         )
