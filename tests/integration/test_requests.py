@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import HASH
 from anabranch.runtime.move import MoveHandle
 from anabranch.runtime.planning import Plan, rescaled
+from anabranch.runtime.reconfigurer import Reconfigurer
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.streaming import MovingCluster, Stream
@@ -128,6 +131,29 @@ def test_requests_add_up(tmp_path: Path) -> None:
         assert plan.workers == ("w2", "w3")
         assert plan.owners[group] == "w3"
         assert cluster.run_batch(1, keys) == dict.fromkeys(keys, 2)
+
+
+def test_requests_of_several_threads_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Reconfigurer.move
+
+    def plan_slowly(self: Reconfigurer, groups: Any, to: Any) -> Plan:
+        planned = plan(self, groups, to)
+        time.sleep(0.05)  # others ask meanwhile
+        return planned
+
+    monkeypatch.setattr(Reconfigurer, "move", plan_slowly)
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(1)
+        owners = cluster.coordinator.moves.plan().owners
+        groups = [group for group, owner in enumerate(owners) if owner == "w1"][:6]
+        with ThreadPoolExecutor(len(groups)) as threads:
+            moves = list(threads.map(lambda group: cluster.move([group], to="w2"), groups))
+        assert all(move.wait(WAIT) for move in moves)
+        owners = cluster.coordinator.moves.plan().owners
+        assert [owners[group] for group in groups] == ["w2"] * len(groups)
+        stream.batches(1)
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.6])

@@ -308,7 +308,7 @@ class TestVerdicts:
         run.cores = CoreShares(0.6, 0.123)
         assert "cores 60% busy, 12.3% stolen" in summary_line(run)
 
-    def test_rather_a_short_control_than_none(self) -> None:
+    def test_a_time_beside_a_move_counts_though_it_is_shorter(self) -> None:
         move = Window(10, 35)
         runs = [
             make_run("control", back_to_back(1.0, 30), repeat=0),
@@ -316,8 +316,8 @@ class TestVerdicts:
             make_run("control", back_to_back(0.5, 50), repeat=1),
         ]
         runs = [replace(run, is_turn=True) for run in runs]
-        assert controls_of(runs[1], runs) == [runs[2]]
-        assert controls_of(runs[1], runs[:2]) == [runs[0]]
+        assert controls_of(runs[1], runs) == [runs[0], runs[2]]
+        assert ratios(runs, "live", lambda f: f.mean) == pytest.approx([2 / 3], rel=0.05)
 
     def test_a_part_of_a_load(self) -> None:
         whole = back_to_back(0.5, 30)
@@ -381,7 +381,11 @@ class TestVerdicts:
         spoiled[1].cores = CoreShares(0.5, 0.1)
         (verdict,) = judge_series(size(1_000_000, None) + spoiled)
         assert verdict.passed is None
-        assert "not judged: 1 of 2 moves left out: 40%" in str(verdict)
+        assert "not judged: 1 of 2 moves left out (cores 50% busy, 40.0% stolen)" in str(verdict)
+        assert "1 of 1 moves left out" in table(spoiled)
+        assert "\nlive               before" not in table(spoiled)
+        assert "\nlive               before" in table(flat)
+        assert shown_runs(spoiled) == []
 
     def test_move(self) -> None:
         assert judge_move(None)[0].passed is None

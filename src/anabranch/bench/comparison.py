@@ -22,11 +22,10 @@ def controls_of(run: Run, runs: Sequence[Run]) -> list[Run]:
     same = (r for r in runs if r.label == CONTROL and (r.part, r.state_bytes, r.rate) == what)
     known = [r for r in same if not r.error and r.timeline and r.is_turn == run.is_turn]
     if run.is_turn:
+        # Moves differ in length: some of these times are a little shorter than the move.
         beside = (run.repeat, run.repeat + 1)
-        known = [r for r in known if r.repeat in beside and _has_such_cores(r, run)]
-    long = [r for r in known if r.timeline and r.timeline.end >= end]
-    # Moves differ in length: rather a shorter time next to it than none.
-    return long or known if run.is_turn else long
+        return [r for r in known if r.repeat in beside and _has_such_cores(r, run)]
+    return [r for r in known if r.timeline and r.timeline.end >= end]
 
 
 def _has_such_cores(control: Run, run: Run) -> bool:
@@ -34,16 +33,23 @@ def _has_such_cores(control: Run, run: Run) -> bool:
     return not abs(control.cores.stolen - run.cores.stolen) > STOLEN_DIFFERENCE_MAX
 
 
+def judged(runs: Sequence[Run], label: str) -> list[Run]:
+    """The runs with a label that say something; not turns with nothing to be compared with."""
+    done = [r for r in runs if r.label == label and not r.error]
+    return [r for r in done if not r.is_turn or controls_of(r, runs)]
+
+
 def left_out(runs: Sequence[Run], label: str) -> str:
     """Says which moves have nothing to be compared with; empty if all do."""
     moved = [r for r in runs if r.label == label and r.move and not r.error]
-    alone = [r for r in moved if r.is_turn and not controls_of(r, runs)]
+    compared = judged(runs, label)
+    alone = [r for r in moved if r not in compared]
     if not alone:
         return ""
-    shares = ", ".join(f"{r.cores.stolen:.0%}" for r in alone)
+    shares = ", ".join(str(r.cores) or "nobody knows of the cores" for r in alone)
     return (
-        f"{len(alone)} of {len(moved)} moves left out: {shares} of the cores were stolen, "
-        "in the times beside them more or less by a tenth"
+        f"{len(alone)} of {len(moved)} moves left out ({shares}): the times without a move beside "
+        "them had a tenth of the cores more or less, or failed"
     )
 
 
@@ -65,7 +71,7 @@ def ratios(runs: Sequence[Run], label: str, pick: Pick, when: str = "during") ->
     After it there are other workers than before: compared is with the controls during the move.
     """
     found = []
-    for run in (r for r in runs if r.label == label and not r.error):
+    for run in judged(runs, label):
         mine = {"before": run.before, "during": run.during, "after": run.after}[when]()
         theirs = (control_before if when == "before" else control_during)(run, runs)
         if mine and theirs and pick(theirs):
@@ -77,7 +83,7 @@ def growth(runs: Sequence[Run], label: str, pick: Pick) -> list[float]:
     """As `ratios`, with each run's figure as a multiple of its own before the move: on a shared
     machine whole runs are slower or faster than others, from their beginning on."""
     found = []
-    for run in (r for r in runs if r.label == label and not r.error):
+    for run in judged(runs, label):
         mine = _grown(run, run, pick)
         theirs = [_grown(control, run, pick) for control in controls_of(run, runs)]
         known = [times for times in theirs if times is not None]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.comparison import controls_of
+from anabranch.bench.comparison import controls_of, judged
 from anabranch.bench.latency import Timeline, Window
 from anabranch.bench.rescale_runs import CONTROL, NATIVE, Run
 from anabranch.errors import needs_extra
@@ -66,7 +66,9 @@ def plot_runs(runs: Sequence[Run], path: Path) -> bool:
 def shown_runs(runs: Sequence[Run]) -> list[Run]:
     """The median run of each strategy and size of state, by its peak."""
     repeats: dict[tuple[str, str, int], list[Run]] = {}
-    for run in (r for r in runs if r.move and r.timeline):
+    labels = dict.fromkeys(r.label for r in runs)
+    told = [run for label in labels for run in judged(runs, label)]
+    for run in (r for r in told if r.move and r.timeline):
         repeats.setdefault((run.part, run.label, run.keys), []).append(run)
     # One size of the series is measured with the strategies.
     return [

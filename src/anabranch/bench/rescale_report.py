@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from anabranch.bench.comparison import Pick, control_during, ratios
+from anabranch.bench.comparison import Pick, control_during, judged, left_out, ratios
 from anabranch.bench.latency import Latency, Window, median
 from anabranch.bench.machine import machine
 from anabranch.bench.rescale_runs import CONTROL, Run
@@ -58,8 +58,10 @@ def _is_copy(size: int, runs: Sequence[Run]) -> bool:
 
 def _strategy_lines(label: str, runs: Sequence[Run]) -> list[str]:
     mine = [r for r in runs if r.label == label]
-    good = [r for r in mine if not r.error and r.timeline]
+    good = [r for r in judged(runs, label) if r.timeline]
     lines = [f"{label:<18} FAILED: {r.error}" for r in mine if r.error]
+    if alone := left_out(runs, label):
+        lines.append(f"{label:<18} {alone}")
     if not good:
         return lines
     windows = [_move_window(r, runs) for r in good]

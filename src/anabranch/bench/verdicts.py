@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch.bench.comparison import Pick, growth, left_out, ratios
+from anabranch.bench.comparison import Pick, growth, judged, left_out, ratios
 from anabranch.bench.latency import median
 from anabranch.bench.rescale_runs import NATIVE, Run
 
@@ -108,7 +108,7 @@ class SteadyCost:
 
 def peaks(runs: Sequence[Run], label: str) -> Spread:
     """Peak latency during the move."""
-    found = (r.during() for r in runs if r.label == label and not r.error)
+    found = (r.during() for r in judged(runs, label))
     return Spread.of(latency.peak for latency in found if latency)
 
 

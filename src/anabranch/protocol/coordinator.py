@@ -368,7 +368,7 @@ class CoordinatorMachine:
         """Plain values for `status()` and tests."""
         return {
             "routing_version": self.routing.version,
-            "workers": {w: (v.phase.value, v.incarnation) for w, v in self.workers.items()},
+            "workers": {w: (v.phase.value, v.restarts) for w, v in self.workers.items()},
             "committed": {name: o.committed for name, o in self.operators.items()},
         }
 

@@ -33,6 +33,8 @@ class WorkerView:
 
     phase: WorkerPhase = WorkerPhase.STARTING
     incarnation: int = 0
+    restarts: int = 0
+    """How often a process that was gone was replaced."""
     failed_starts: int = 0
     reason: str = ""
     lost: dict[KeyGroup, WorkerId] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class Fleet:
             view.phase = WorkerPhase.FAILED
             return []
         view.incarnation += 1
+        view.restarts += 1
         view.phase = WorkerPhase.STARTING
         return [StartWorker(event.worker, view.incarnation)]
 

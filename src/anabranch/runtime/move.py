@@ -36,8 +36,10 @@ class MoveReport:
 
     @property
     def pause_seconds(self) -> float:
-        """The longest that a batch waited for state that was on its way."""
-        return max((batch["load_ms"] / 1000 for batch in self.batches), default=0.0)
+        """The longest that a batch waited for state that was on its way, or was held back."""
+        # A move holds batches back once at most; how long each one waited nobody counts.
+        held = self.counters.get("gated_ms", 0) if self.counters.get("begins_held") else 0
+        return max([held, *(batch["load_ms"] for batch in self.batches)]) / 1000
 
     @property
     def rows_forwarded(self) -> int:
@@ -60,7 +62,7 @@ class MoveReport:
             f"  bytes             {self.bytes:,}",
             f"  duration          {self.seconds:.2f} s",
             f"  longest pause     {self.pause_seconds * 1000:.0f} ms "
-            f"(a batch that waited for state; {len(self.batches)} batches ran meanwhile)",
+            f"(a batch that waited; {len(self.batches)} batches ran meanwhile)",
         ]
         if self.rows_forwarded:
             lines.append(f"  rows forwarded    {self.rows_forwarded:,}")

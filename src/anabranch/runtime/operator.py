@@ -177,11 +177,11 @@ def describe(
             worker: {
                 "status": phase,
                 "pid": pids.get(worker),
-                "restarts": incarnation,
+                "restarts": restarts,
                 "key_groups": len(routing.groups_of(worker)),
                 **_totals(reports.get(worker)),
             }
-            for worker, (phase, incarnation) in summary["workers"].items()
+            for worker, (phase, restarts) in summary["workers"].items()
         },
         "operators": {
             name: {

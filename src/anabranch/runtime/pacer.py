@@ -63,8 +63,9 @@ class Pacer:
         rate = min(self._rates.get(operator, self.rate), self.rate)
         last, calm_count = list(lately)[-LATELY:], _calm_count(usual)
         if seconds > FAR * target or (len(last) == LATELY and median(last) > target):
-            rate = max(self.least, rate // 2)
-            self.slowdowns += 1
+            slower = min(rate, max(self.least, rate // 2))
+            self.slowdowns += slower < rate
+            rate = slower
             lately.clear()  # see first what this does
         elif len(lately) >= calm_count and median(list(lately)[-calm_count:]) <= calm:
             rate += min(rate // 4, int(GROWTH_BYTES_PER_SECOND * since))

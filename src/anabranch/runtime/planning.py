@@ -29,6 +29,8 @@ class Plan:
     workers: tuple[WorkerId, ...]
     drained: frozenset[WorkerId] = frozenset()
     """Workers that leave by name: one that is added meanwhile does not get the name."""
+    has_choices: bool = False
+    """Whether key groups were given to workers by name or by load, not only by their number."""
 
     @property
     def owning(self) -> tuple[WorkerId, ...]:
@@ -108,6 +110,11 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
         outcome = Outcome({"bytes": copied})
 
 
+def _basis(start: Plan, present: Owners) -> Owners:
+    """What a plan goes on from: where nobody has chosen owners, those that there are will do."""
+    return start.owners if start.has_choices else present
+
+
 def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
     """As many workers as asked for: the newest go first, free names are used again."""
     if not _is_whole(count) or count < 1:
@@ -126,7 +133,7 @@ def rescaled(start: Plan, present: Owners, count: Any, assignment: str) -> Plan:
         if name not in kept and name not in start.drained:
             kept.append(name)
     workers = tuple(sorted(kept, key=_number))
-    owners = assign(start.owners, workers, assignment, present)
+    owners = assign(_basis(start, present), workers, assignment, present)
     return replace(start, owners=owners, workers=workers)
 
 
@@ -144,7 +151,7 @@ def moved(start: Plan, groups: Any, to: Any) -> Plan:
                 f"{group!r} is not a key group; they are numbered 0 to {len(result) - 1}."
             )
         result[group] = target
-    return replace(start, owners=tuple(result))
+    return replace(start, owners=tuple(result), has_choices=True)
 
 
 def drained(start: Plan, present: Owners, worker: Any) -> Plan:
@@ -155,12 +162,14 @@ def drained(start: Plan, present: Owners, worker: Any) -> Plan:
         raise InvalidArgument(
             f"{leaving} is the only worker: nobody could take its key groups. Rescale first."
         )
-    return Plan(minimal(start.owners, rest, present), rest, start.drained | {leaving})
+    owners = minimal(_basis(start, present), rest, present)
+    return replace(start, owners=owners, workers=rest, drained=start.drained | {leaving})
 
 
 def rebalanced(start: Plan, load: Mapping[int, float]) -> Plan:
     """Key groups shared out by measured load."""
-    return replace(start, owners=by_load(start.owners, start.workers, load))
+    owners = by_load(start.owners, start.workers, load)
+    return replace(start, owners=owners, has_choices=True)
 
 
 def _is_whole(value: Any) -> bool:

@@ -122,8 +122,8 @@ class Reconfigurable:
         Costs a copy of the state that would move and the traffic of all its changes; ends with the
         next request, or with `cancel()`.
         """
-        moves = self._reconfigurer()
-        return moves.request(moves.rescale(workers, "minimal"), Wish(STANDBY, {}))
+        wish = Wish(STANDBY, {})
+        return self._reconfigurer().ask(lambda moves: moves.rescale(workers, "minimal"), wish)
 
     def _reconfigure(
         self,
@@ -135,10 +135,9 @@ class Reconfigurable:
         wait = bool(how.pop("wait", False))
         wish = _wish(strategy, how)
         moves = self._reconfigurer()
-        plan = make_plan(moves)
         if dry_run:
-            return moves.forecast(plan, wish)
-        move = moves.request(plan, wish)
+            return moves.forecast(make_plan(moves), wish)
+        move = moves.ask(make_plan, wish)
         if wait:
             move.wait()
         return move

@@ -170,7 +170,12 @@ class Reconfigurer:
                 total.setdefault(int(group), Counter()).update(load)
         return total
 
-    def request(self, plan: Plan, wish: Wish) -> MoveHandle:
+    def ask(self, make_plan: Callable[[Reconfigurer], Plan], wish: Wish) -> MoveHandle:
+        """Plan and begin: a request of another thread in between would be forgotten."""
+        with self._asking:
+            return self._request(make_plan(self), wish)
+
+    def _request(self, plan: Plan, wish: Wish) -> MoveHandle:
         """Begin; a reconfiguration that runs gives way."""
         with self._asking:  # the protocol hears of requests in the order of their numbers
             number = next(self._numbers)
@@ -217,13 +222,13 @@ class Reconfigurer:
             wish = found.wish
             strategy = wish.strategy if wish.strategy != STANDBY else "live"
             how = Wish(strategy, {}, wish.bytes_per_second, wish.latency_target)
-            return self.request(found.before, how)
+            return self._request(found.before, how)
 
     def _retarget(self, move: MoveHandle, workers: int) -> MoveHandle:
         with self._lock:
             found = self._moves.get(move.number)
         wish = found.wish if found is not None else Wish(move.strategy, {})
-        return self.request(self.rescale(workers, "minimal"), wish)
+        return self.ask(lambda moves: moves.rescale(workers, "minimal"), wish)
 
     # -- for the coordinator --
 

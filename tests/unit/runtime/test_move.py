@@ -54,6 +54,16 @@ def test_the_batch_that_runs_at_the_end_is_reported_when_it_has_ended() -> None:
     assert move.report().pause_seconds == 0.2
 
 
+def test_batches_that_were_held_back_have_paused() -> None:
+    move = handle(Batches())
+    move.ended("", {"gated_ms": 1472, "begins_held": 2})
+    assert move.report().pause_seconds == 1.472
+    assert "longest pause     1472 ms" in str(move.report())
+    nobody = handle(Batches())
+    nobody.ended("", {"gated_ms": 1472})
+    assert nobody.report().pause_seconds == 0
+
+
 def test_how_far_it_came_is_not_forgotten() -> None:
     cancelled = handle(Batches())
     cancelled.ended("It was cancelled.", {}, Progress(4, 0, 0, 1))

@@ -79,11 +79,23 @@ def test_single_slow_batches_do_not_count() -> None:
 
 
 def test_slow_batches_halve_it_but_not_to_nothing() -> None:
-    pacer = Paced(BEFORE)
-    for _ in range(30):
+    pacer = Paced(BEFORE, least=START_BYTES_PER_SECOND >> 9)
+    for _ in range(24):
         pacer.took("a", 1.5)
-    assert pacer.rate == LEAST_BYTES_PER_SECOND
-    assert pacer.slowdowns == 10, "it waits to see what each step does"
+    assert pacer.slowdowns == 8, "it waits to see what each step does"
+    assert pacer.rate == START_BYTES_PER_SECOND >> 8
+    for _ in range(24):
+        pacer.took("a", 1.5)
+    assert pacer.rate == pacer.least
+    assert pacer.slowdowns == 9, "it was not halved after that"
+
+
+def test_a_limit_below_the_least_is_never_halved() -> None:
+    pacer = Paced(BEFORE, bytes_per_second=500_000)
+    for _ in range(6):
+        pacer.took("a", 5.0)
+    assert pacer.rate == 500_000
+    assert pacer.slowdowns == 0
 
 
 def test_it_never_begins_below_the_least() -> None:

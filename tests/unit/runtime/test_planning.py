@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
+from anabranch.migration.plan import moves_between
 from anabranch.model.ids import WorkerId
+from anabranch.model.routing import initial_routing
 from anabranch.runtime.planning import Plan, drained, moved, rebalanced, rescaled
 
 THREE = tuple(WorkerId(name) for name in ("w1", "w2", "w3"))
@@ -46,6 +49,27 @@ def test_to_and_fro_before_anything_has_moved() -> None:
     assert again.workers == THREE
     assert set(Counter(again.owners).values()) == {8}
     assert drained(drained(START, HERE, "w3"), HERE, "w2").owners == ("w1",) * 24
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "last"), [(2, 4, 3), (16, 4, 8), (4, 2, 3), (3, 5, 4), (8, 2, 6)]
+)
+def test_a_rescale_that_takes_the_place_of_another_moves_no_more_than_alone(
+    first: int, then: int, last: int
+) -> None:
+    workers = tuple(WorkerId(f"w{n + 1}") for n in range(first))
+    owners = initial_routing(256, workers).owners
+    start = Plan(owners, workers)
+    alone = rescaled(start, owners, last, "minimal")
+    after = rescaled(rescaled(start, owners, then, "minimal"), owners, last, "minimal")
+    assert after == alone
+    assert len(moves_between(owners, after.owners)) == len(moves_between(owners, alone.owners))
+
+
+def test_what_was_chosen_is_kept_by_a_rescale() -> None:
+    chosen = moved(START, [0, 3], "w2")  # w1 has 6 of 24 now, w2 10
+    fewer = rescaled(chosen, HERE, 2, "minimal")
+    assert (fewer.owners[0], fewer.owners[3]) == ("w2", "w2")
 
 
 def test_numbers_may_be_those_of_numpy() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 from anabranch.errors import InvalidArgument
@@ -33,6 +34,9 @@ STRATEGIES: dict[str, Callable[..., Steps]] = {
     "lazy": lazy,
 }
 
+COMMON = ("wait", "dry_run", "bytes_per_second", "latency_target", "assignment")
+"""Options beside those of a strategy, for messages: others look at them before they come here."""
+
 STANDBY = "standby"
 """Not a strategy for users: what `service.standby()` runs."""
 
@@ -46,11 +50,14 @@ def check(name: Any, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if option not in allowed:
             has = f"has the options {', '.join(allowed)}" if allowed else "has no options"
-            raise InvalidArgument(f"Strategy '{name}' {has}; {option!r} is not one of them.")
+            raise InvalidArgument(
+                f"Strategy '{name}' {has} of its own; {option!r} is not one of them, nor of those "
+                f"of all strategies: {', '.join(COMMON)} (assignment: rescale only)."
+            )
         if option == "plan":
             if value not in PLANS:
                 raise InvalidArgument(f"plan must be one of {', '.join(PLANS)}, not {value!r}.")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        elif not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise InvalidArgument(f"{option} must be a positive number, not {value!r}.")
 
 
