@@ -39,7 +39,8 @@ class MoveReport:
         """The longest that a batch waited for state that was on its way, or was held back."""
         # A move holds batches back once at most; how long each one waited nobody counts.
         held = self.counters.get("gated_ms", 0) if self.counters.get("begins_held") else 0
-        return max([held, *(batch["load_ms"] for batch in self.batches)]) / 1000
+        longest: int = max([held, *(batch["load_ms"] for batch in self.batches)])
+        return longest / 1000
 
     @property
     def rows_forwarded(self) -> int:

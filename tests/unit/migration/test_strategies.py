@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,7 +199,7 @@ def test_plans_of_megaphone(plan: str, rounds: int) -> None:
 
 
 def test_options() -> None:
-    check("live", {"wave": 4, "delta": 10})
+    check("live", {"wave": 4, "delta": np.int64(10)})
     check("megaphone", {"plan": "fluid"})
     for name, options in (
         ("teleport", {}),
@@ -210,6 +211,8 @@ def test_options() -> None:
     ):
         with pytest.raises(InvalidArgument):
             check(name, options)
+    with pytest.raises(InvalidArgument, match="nor of those of all strategies: .*assignment"):
+        check("live", {"asignment": "range"})
     with pytest.raises(InvalidArgument):
         run("megaphone", plan="random")
 

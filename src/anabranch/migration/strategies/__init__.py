@@ -57,8 +57,13 @@ def check(name: Any, options: Mapping[str, Any]) -> None:
         if option == "plan":
             if value not in PLANS:
                 raise InvalidArgument(f"plan must be one of {', '.join(PLANS)}, not {value!r}.")
-        elif not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        elif not _is_positive(value):
             raise InvalidArgument(f"{option} must be a positive number, not {value!r}.")
+
+
+def _is_positive(value: Any) -> bool:
+    """A whole number above 0, also one of NumPy's."""
+    return isinstance(value, Integral) and int(value) > 0 and not isinstance(value, bool)
 
 
 def steps_of(name: str, moves: tuple[Move, ...], options: Mapping[str, Any]) -> Steps:
