@@ -211,7 +211,7 @@ def test_options() -> None:
     ):
         with pytest.raises(InvalidArgument):
             check(name, options)
-    with pytest.raises(InvalidArgument, match="nor of those of all strategies: .*assignment"):
+    with pytest.raises(InvalidArgument, match=r"nor of those of all strategies: .*assignment"):
         check("live", {"asignment": "range"})
     with pytest.raises(InvalidArgument):
         run("megaphone", plan="random")
