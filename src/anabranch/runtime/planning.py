@@ -47,6 +47,7 @@ class Forecast:
     workers_before: tuple[WorkerId, ...]
     workers_after: tuple[WorkerId, ...]
     bytes: int
+    """Of state in memory, about; a report counts what was sent, which may be less."""
     seconds: float
     """Estimate: the bytes at the rate that the strategy begins with, and batches it waits for."""
 
@@ -57,7 +58,7 @@ class Forecast:
             pairs[pair] = pairs.get(pair, 0) + 1
         lines = [
             f"{self.strategy}: {len(self.workers_before)} -> {len(self.workers_after)} workers, "
-            f"{len(self.moves)} key groups, {self.bytes / 2**20:,.1f} MiB, "
+            f"{len(self.moves)} key groups, {self.bytes / 2**20:,.1f} MiB in memory, "
             f"about {self.seconds:.1f} s (nothing was done)"
         ]
         lines += [

@@ -19,7 +19,7 @@ BYTES = dict.fromkeys(range(16), MB)
 def test_bytes_and_seconds_are_of_what_moves() -> None:
     found = forecast("live", BEFORE, AFTER, BYTES, 2 * MB)
     assert (len(found.moves), found.bytes, found.seconds) == (8, 8 * MB, 4.0)
-    assert "8 key groups, 8.0 MiB, about 4.0 s (nothing was done)" in str(found)
+    assert "8 key groups, 8.0 MiB in memory, about 4.0 s (nothing was done)" in str(found)
 
 
 def test_a_restart_brings_everything_again() -> None:
