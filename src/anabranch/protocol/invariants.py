@@ -75,7 +75,7 @@ def busy_is_owned(machine: WorkerMachine, busy: list[Tx]) -> None:
         for group in tx.fresh:
             # Released while it ran: what has begun is finished before the state is given away.
             if group not in owners.granted and owners.version(group) <= tx.granted[group]:
-                raise InvariantBroken(f"busy_is_owned: {tx} ")
+                raise InvariantBroken(f"busy_is_owned: {tx}")
 
 
 def waiting_has_reason(machine: WorkerMachine, busy: list[Tx]) -> None:
@@ -186,7 +186,7 @@ def owners_are_known(machine: CoordinatorMachine) -> None:
     workers = machine.workers
     for owner in machine.routing.owners:
         if owner not in workers:
-            raise InvariantBroken(f"owners_are_known: {owner} ")
+            raise InvariantBroken(f"owners_are_known: {owner}")
 
 
 def gate_has_reason(machine: CoordinatorMachine) -> None:
