@@ -63,7 +63,7 @@ def base_before_epoch(machine: WorkerMachine, busy: list[Tx]) -> None:
     for tx in machine.transactions.values():
         base = tx.opened.base
         if base is not None and base >= tx.opened.epoch:
-            raise InvariantBroken(f"base_before_epoch: {tx} ")
+            raise InvariantBroken(f"base_before_epoch: {tx}")
 
 
 def busy_is_owned(machine: WorkerMachine, busy: list[Tx]) -> None:
@@ -143,7 +143,7 @@ def base_chain(machine: CoordinatorMachine) -> None:
         again = current.epoch == operator.committed
         expected = operator.before_committed if again else operator.committed
         if operator.base != expected:
-            raise InvariantBroken(f"base_chain: {operator} ")
+            raise InvariantBroken(f"base_chain: {operator}")
 
 
 def commit_is_complete(machine: CoordinatorMachine) -> None:
