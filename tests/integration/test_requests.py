@@ -79,6 +79,23 @@ def test_retargeted_half_way_and_back_to_the_beginning(tmp_path: Path, progress:
         assert len(way.cluster.workers()) == 3
 
 
+def test_retargeted_as_it_was_asked_for(tmp_path: Path) -> None:
+    with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
+        stream.batches(1)
+        first = cluster.rescale(4, strategy="pause", assignment="range")
+        second = first.retarget(3)
+        assert second.wait(WAIT)
+        assert second.strategy == "pause"
+        owners = cluster.coordinator.moves.plan().owners
+        assert list(owners) == sorted(owners)  # contiguous: w1, then w2, then w3
+        # Also of a move that has ended.
+        assert second.retarget(4).wait(WAIT)
+        owners = cluster.coordinator.moves.plan().owners
+        assert list(owners) == sorted(owners)
+        assert set(owners) == {"w1", "w2", "w3", "w4"}
+        stream.batches(2)
+
+
 def test_cancelling_what_was_replaced_does_not_touch_what_replaced_it(tmp_path: Path) -> None:
     with on_the_way(tmp_path, 0.2) as way:
         second = way.cluster.rescale(3)

@@ -123,7 +123,7 @@ class MoveHandle:
     batches: Callable[[float, float], tuple[Mapping[str, Any], ...]]
     """Those that ended after one time and began before another."""
     on_cancel: Callable[[MoveHandle], MoveHandle]
-    on_retarget: Callable[[MoveHandle, int], MoveHandle]
+    on_retarget: Callable[[int], MoveHandle]
     started: float = field(default_factory=steady.now)
     _ended: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "running"
@@ -164,12 +164,18 @@ class MoveHandle:
         return True
 
     def cancel(self) -> MoveHandle:
-        """Give up: what has not moved stays, what has moved goes back. Returns the way back."""
+        """Give up: what has not moved stays, what has moved goes back. Returns the way back.
+
+        A move that has ended, or that another request has replaced, is left as it is and returned.
+        """
         return self.on_cancel(self)
 
     def retarget(self, workers: int) -> MoveHandle:
-        """Go on to another number of workers, from where it is now. Returns the new move."""
-        return self.on_retarget(self, workers)
+        """Go on to another number of workers, from where it is now and in the same way.
+
+        Returns the new move.
+        """
+        return self.on_retarget(workers)
 
     def report(self) -> MoveReport:
         """What it has done so far."""

@@ -67,7 +67,7 @@ class Reconfigurable:
             comes while another one runs takes its place.
         """
         return self._reconfigure(
-            lambda moves: moves.rescale(workers, assignment), strategy, dry_run, how
+            lambda moves: moves.rescale(workers, assignment), strategy, dry_run, how, assignment
         )
 
     @overload
@@ -131,9 +131,10 @@ class Reconfigurable:
         strategy: str,
         dry_run: bool,
         how: dict[str, Any],
+        assignment: str = "minimal",
     ) -> MoveHandle | Forecast:
         wait = bool(how.pop("wait", False))
-        wish = _wish(strategy, how)
+        wish = _wish(strategy, how, assignment)
         moves = self._reconfigurer()
         if dry_run:
             return moves.forecast(make_plan(moves), wish)
@@ -143,14 +144,14 @@ class Reconfigurable:
         return move
 
 
-def _wish(strategy: str, how: dict[str, Any]) -> Wish:
+def _wish(strategy: str, how: dict[str, Any], assignment: str) -> Wish:
     rate, target = how.pop("bytes_per_second", None), how.pop("latency_target", None)
     check(strategy, how)
     if rate is not None and not (_is_number(rate) and 1 <= rate < math.inf):
         raise InvalidArgument(f"bytes_per_second must be a number of at least 1, got {rate!r}.")
     if target is not None and not (_is_number(target) and target > 0):
         raise InvalidArgument(f"latency_target must be seconds above 0, got {target!r}.")
-    return Wish(strategy, how, None if rate is None else int(rate), target)
+    return Wish(strategy, how, None if rate is None else int(rate), target, assignment)
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
@@ -55,6 +56,8 @@ class Wish:
     options: Mapping[str, Any]
     bytes_per_second: int | None = None
     latency_target: float | None = None
+    assignment: str = "minimal"
+    """Of key groups to as many workers as are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ class Reconfigurer:
                 self._look,
                 self._batches.between,
                 self._cancel,
-                self._retarget,
+                partial(self._retarget, wish),
             )
             event = protocol.ReconfigurationRequested(
                 number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
@@ -224,11 +227,8 @@ class Reconfigurer:
             how = Wish(strategy, {}, wish.bytes_per_second, wish.latency_target)
             return self._request(found.before, how)
 
-    def _retarget(self, move: MoveHandle, workers: int) -> MoveHandle:
-        with self._lock:
-            found = self._moves.get(move.number)
-        wish = found.wish if found is not None else Wish(move.strategy, {})
-        return self.ask(lambda moves: moves.rescale(workers, "minimal"), wish)
+    def _retarget(self, wish: Wish, workers: int) -> MoveHandle:
+        return self.ask(lambda moves: moves.rescale(workers, wish.assignment), wish)
 
     # -- for the coordinator --
 

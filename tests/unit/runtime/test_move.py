@@ -28,7 +28,7 @@ class Batches:
 
 def handle(batches: Batches) -> MoveHandle:
     workers = (WorkerId("w1"),)
-    return MoveHandle(
+    made = MoveHandle(
         1,
         "live",
         workers,
@@ -36,8 +36,9 @@ def handle(batches: Batches) -> MoveHandle:
         lambda move: (Progress(4, 0, 0, 4), {}),
         batches.between,
         lambda move: move,
-        lambda move, workers: move,
+        lambda workers: made,
     )
+    return made
 
 
 def test_the_batch_that_runs_at_the_end_is_reported_when_it_has_ended() -> None:
