@@ -354,8 +354,8 @@ class RescaleBench:
         if run.part == WARM_UP:
             return
         self.runs.append(run)
-        in_series = run.label in ("live", CONTROL) and run.part == "strategies"
-        if in_series and self.settings.state_gb in self.settings.series_gb:
+        in_series = "series" in self._parts and self.settings.state_gb in self.settings.series_gb
+        if in_series and run.label in ("live", CONTROL) and run.part == "strategies":
             self.runs.append(dataclasses.replace(run, part="series"))
         self.on_run(run)
 
