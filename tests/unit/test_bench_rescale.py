@@ -501,6 +501,14 @@ class TestReports:
         assert "1.00 / 1.00" in text
         assert "85" in text
 
+    def test_no_throughput_is_known_before_the_first_batch_has_ended(self) -> None:
+        runs = [make_run("live", back_to_back(4, 30), Window(10, 14))]
+        text = table(runs)
+        (before,) = [line for line in text.splitlines() if "before" in line]
+        # It is looked at from 2 s on; the first batch takes 4.
+        assert before.split()[6:] == ["-", "-"]  # rows a second, and to control's
+        assert "nan" not in text
+
     def test_a_plot(self, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib")
         path = tmp_path / "plot.png"

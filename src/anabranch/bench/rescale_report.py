@@ -91,7 +91,7 @@ def _numbers(known: Sequence[Latency]) -> str:
     return (
         f"{middle(lambda f: f.peak):>8.2f} {middle(lambda f: f.p99):>8.2f} "
         f"{middle(lambda f: f.mean):>8.2f} {middle(lambda f: f.p50):>8.2f} "
-        f"{middle(lambda f: f.throughput):>9,.0f}"
+        f"{_or_dash(middle(lambda f: f.throughput), 9)}"
     )
 
 
