@@ -92,7 +92,10 @@ class Reconfigurer:
         self._publish = publish
         self._numbers = itertools.count(1)
         self._asking = threading.RLock()
-        """Held for the whole of a request; taken before the lock of the protocol."""
+        """Held for the whole of a request; taken before the lock of the protocol.
+
+        A handler of a signal may ask in the middle of its own thread's request.
+        """
         self._is_stopped = False
         self._moves: dict[int, OpenRequest] = {}
         self._latest = 0
@@ -179,34 +182,36 @@ class Reconfigurer:
             return self._request(make_plan(self), wish)
 
     def _request(self, plan: Plan, wish: Wish) -> MoveHandle:
-        """Begin; a reconfiguration that runs gives way."""
-        with self._asking:  # the protocol hears of requests in the order of their numbers
-            number = next(self._numbers)
-            now = self.plan()
-            move = MoveHandle(
-                number,
-                wish.strategy,
-                now.owning,
-                plan.workers,
-                self._look,
-                self._batches.between,
-                self._cancel,
-                partial(self._retarget, wish),
-            )
-            event = protocol.ReconfigurationRequested(
-                number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
-            )
-            with self._lock:
-                if self._is_stopped:
-                    raise ServiceUnavailable("The state service was stopped. Create a new one.")
-                # Whatever it replaces has left things half way: back means to before all of them.
-                replaced = self._moves.get(self._latest)
-                before = now if replaced is None else replaced.before
-                wanted = self.wanted() if wish.strategy == STANDBY else plan
-                self._latest, self._moves[number] = number, OpenRequest(move, wish, before, wanted)
-                self._pacer = self._pacer_of(wish)
-            self._dispatch(event)
-            return move
+        """Begin; a reconfiguration that runs gives way.
+
+        Asking is held: the protocol hears of requests in the order of their numbers.
+        """
+        number = next(self._numbers)
+        now = self.plan()
+        move = MoveHandle(
+            number,
+            wish.strategy,
+            now.owning,
+            plan.workers,
+            self._look,
+            self._batches.between,
+            self._cancel,
+            partial(self._retarget, wish),
+        )
+        event = protocol.ReconfigurationRequested(
+            number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
+        )
+        with self._lock:
+            if self._is_stopped:
+                raise ServiceUnavailable("The state service was stopped. Create a new one.")
+            # Whatever it replaces has left things half way: back means to before all of them.
+            replaced = self._moves.get(self._latest)
+            before = now if replaced is None else replaced.before
+            wanted = self.wanted() if wish.strategy == STANDBY else plan
+            self._latest, self._moves[number] = number, OpenRequest(move, wish, before, wanted)
+            self._pacer = self._pacer_of(wish)
+        self._dispatch(event)
+        return move
 
     def _pacer_of(self, wish: Wish) -> Pacer | None:
         rate, target = wish.bytes_per_second, wish.latency_target
