@@ -17,7 +17,7 @@ def workers_alive() -> dict[int, str]:
         words = _read(process / "cmdline").decode(errors="replace").split("\0")
         # Forked by the zygote, or started by itself.
         is_worker = words[:2] == ["anabranch", "worker"] or (
-            Path(words[0]).name.startswith("python") and "anabranch.runtime.worker_process" in words
+            Path(words[0]).name.startswith("python") and "anabranch.worker.main" in words
         )
         if is_worker and mark in _read(process / "environ").split(b"\0"):
             found[int(process.name)] = " ".join(filter(None, words))

@@ -12,8 +12,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "anabranch"
-MODULES = sorted(SOURCE.rglob("*.py"))
+BENCHMARKS = ROOT / "benchmarks" / "src" / "anabranch_bench"
+MODULES = sorted([*SOURCE.rglob("*.py"), *BENCHMARKS.rglob("*.py")])
 MODULE_LINES_MAX = 400
+MACHINE_LINES_MAX = 600
+"""Of a state machine: cut in two, nobody sees all that it can do."""
+MACHINES = (
+    "protocol/coordinator.py",
+    "protocol/worker.py",
+    "protocol/move_run.py",
+    "protocol/residency.py",
+)
 FUNCTION_LINES_MAX = 70
 
 PURE_FOLDERS = ("protocol", "migration", "model")
@@ -49,7 +58,10 @@ IMPURE = {
 
 
 def each_module(paths: list[Path]) -> pytest.MarkDecorator:
-    names = [str(path.relative_to(SOURCE)) for path in paths]
+    names = [
+        path.relative_to(SOURCE.parent if SOURCE in path.parents else BENCHMARKS.parent).as_posix()
+        for path in paths
+    ]
     return pytest.mark.parametrize("path", paths, ids=names)
 
 
@@ -69,7 +81,9 @@ def imported_packages(tree: ast.Module) -> Iterator[str]:
 @each_module(MODULES)
 def test_modules_are_short(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MODULE_LINES_MAX, "too long: find the second concept in it and move it out"
+    is_machine = any(path == SOURCE / machine for machine in MACHINES)
+    limit = MACHINE_LINES_MAX if is_machine else MODULE_LINES_MAX
+    assert lines <= limit, "too long: find the second concept in it and move it out"
 
 
 @each_module(MODULES)
@@ -101,7 +115,7 @@ def test_modules_and_public_classes_say_their_purpose(path: Path) -> None:
     assert not silent, "classes without a docstring"
 
 
-@each_module([path for path in MODULES if path.relative_to(SOURCE).parts[0] in PURE_FOLDERS])
+@each_module([path for folder in PURE_FOLDERS for path in sorted((SOURCE / folder).rglob("*.py"))])
 def test_pure_folders_touch_nothing_outside(path: Path) -> None:
     assert not IMPURE & set(imported_packages(parse(path)))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from anabranch.durability.savepoint import Savepoint
     from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
     from anabranch.service import StateService
-    from anabranch.spark.exporting import Restoring, initial_state, source_offsets
+    from anabranch.spark.handback import Restoring, initial_state, source_offsets
     from anabranch.spark.state_source import register
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _COLUMNAR = "anabranch.processor.columnar.api"
-_EXPORTING = "anabranch.spark.exporting"
+_EXPORTING = "anabranch.spark.handback"
 _HOMES = {
     "ColumnarProcessor": _COLUMNAR,
     "KeyedBatch": _COLUMNAR,

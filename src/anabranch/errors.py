@@ -173,9 +173,9 @@ def displaced(operator: str) -> InvalidArgument:
     )
 
 
-def needs_extra(what: str, extra: str, instead: str = "") -> InvalidArgument:
-    """Packages that only some users need are not installed."""
+def needs_extra(what: str, extra: str, instead: str = "", folder: str = ".") -> InvalidArgument:
+    """Packages that only some users need are not installed; the folder is the distribution's."""
     return InvalidArgument(
-        f"{what}. Install the extra '{extra}': pip install '.[{extra}]' in a clone of "
+        f"{what}. Install the extra '{extra}': pip install '{folder}[{extra}]' in a clone of "
         f"Anabranch{instead}."
     )

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from anabranch.durability.checkpoints import SparkCheckpoint
-from anabranch.durability.restoring import restore_savepoint
+from anabranch.coordinator.coordinator import Coordinator
+from anabranch.coordinator.lookup_client import LiveState
+from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.service_moves import ServiceMoves
 from anabranch.durability.savepoint import (
     Savepoint,
     create_savepoint,
     list_savepoints,
     retired,
 )
+from anabranch.durability.savepoint_restore import restore_savepoint
+from anabranch.durability.spark_checkpoint import SparkCheckpoint
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
-from anabranch.processor.contract import OperatorDefinition
-from anabranch.runtime.config import (
+from anabranch.processes.crash_points import crash_point
+from anabranch.processes.launcher import LocalLauncher
+from anabranch.processes.worker_config import (
     DEFAULT_MEMORY_BYTES,
     DEFAULT_SNAPSHOT_SECONDS,
     WorkerConfig,
     check_checkpoint,
     settled_state,
 )
-from anabranch.runtime.coordinator import Coordinator
-from anabranch.runtime.crashes import crash_point
-from anabranch.runtime.launcher import LocalLauncher
-from anabranch.runtime.lookups import LiveState
-from anabranch.runtime.reconfigurable import Reconfigurable
-from anabranch.runtime.reconfigurer import Reconfigurer
+from anabranch.processor.contract import OperatorDefinition
 from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
@@ -46,12 +46,12 @@ from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
 
 if TYPE_CHECKING:
-    from anabranch.spark.importing import ImportReport
+    from anabranch.spark.takeover import ImportReport
 
 __all__ = ["StateService"]
 
 
-class StateService(Reconfigurable):
+class StateService(ServiceMoves):
     """Keyed state for streaming queries, in worker processes beside Spark.
 
     Parameters
@@ -189,11 +189,11 @@ class StateService(Reconfigurable):
 
     def enable(self) -> None:
         """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on."""
-        from anabranch.spark.enable import Takeover
+        from anabranch.spark.enable import MethodTakeover
 
         self._check_running()
         if self._enabled is None:
-            self._enabled = Takeover(self.group_by, self._is_free)
+            self._enabled = MethodTakeover(self.group_by, self._is_free)
             self._enabled.start()
 
     def disable(self) -> None:
@@ -260,7 +260,7 @@ class StateService(Reconfigurable):
             For each operator of this service its operatorId in the old query (the source
             "state-metadata" lists them). Not needed if both have one.
         """
-        from anabranch.spark.importing import import_checkpoint
+        from anabranch.spark.takeover import import_checkpoint
 
         self._check_running()
         report = import_checkpoint(
@@ -346,7 +346,7 @@ class StateService(Reconfigurable):
         where = self._store.blobs.location
         return f"StateService({where!r}, {'running' if self.is_running else 'stopped'})"
 
-    def _reconfigurer(self) -> Reconfigurer:
+    def _reconfigurer(self) -> MoveRunner:
         self._check_running()
         return self._coordinator.moves
 

@@ -19,7 +19,7 @@ PAIRS = [
     (original.ValueState, expiring.ExpiringValueState),
     (original.ListState, expiring.ExpiringListState),
     (original.MapState, expiring.ExpiringMapState),
-    (original.StatefulProcessorHandle, handle.WorkerHandle),
+    (original.StatefulProcessorHandle, handle.ProcessorHandle),
     (original.StatefulProcessorHandle, handle.RecordingHandle),
 ]
 

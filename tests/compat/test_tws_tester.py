@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-from tests.unit.rows.processors import Alarm, Collector, Counter
-from tests.unit.rows.support import Service, define
+from tests.unit.processor.rows.processors import Alarm, Collector, Counter
+from tests.unit.processor.rows.support import Service, define
 
 tws_tester = pytest.importorskip("pyspark.sql.streaming.tws_tester", reason="since Spark 4.2")
 

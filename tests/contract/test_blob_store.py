@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import fs as pafs
+from tests.faults import s3 as s3_server
 
 from anabranch.durability.blobs import BlobStore, MemoryBlobStore
 from anabranch.errors import CorruptState
-from tests.faults import s3 as s3_server
 
 
 def local(folder: Path) -> BlobStore:

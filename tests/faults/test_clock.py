@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from tests.integration.harness import Cluster, Oracle
+from tests.integration.streaming import MovingCluster
+from tests.unit.processor.rows.support import Service, define
+from tests.unit.processor.rows.test_ttl import SCHEMA, TTL_MS, Expiring
 
 from anabranch.durability.store import StateStore
 from anabranch.errors import LocationInUse
-from tests.integration.harness import Cluster, Oracle
-from tests.integration.streaming import MovingCluster
-from tests.unit.rows.support import Service, define
-from tests.unit.rows.test_ttl import SCHEMA, TTL_MS, Expiring
 
 HOUR_MS = 3_600_000
 

@@ -19,13 +19,13 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     TimerValues,
 )
+from tests.faults.disks import Disk, forbidden, small_disk
+from tests.integration.harness import QUERY, Cluster, Oracle
+from tests.unit.processor.rows.support import define
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, LocationError, LocationNotWritable
-from tests.faults.disks import Disk, forbidden, small_disk
-from tests.integration.harness import QUERY, Cluster, Oracle
-from tests.unit.rows.support import define
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

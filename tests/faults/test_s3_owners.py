@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.faults.s3 import Proxy, S3Server, proxy, server
 
 from anabranch.durability.manifest import Manifest, next_manifest
 from anabranch.durability.store import StateStore
 from anabranch.errors import LocationInUse
 from anabranch.model.keyspace import KeySpace
-from tests.faults.s3 import Proxy, S3Server, proxy, server
 
 KEYSPACE = KeySpace(4, 2)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from anabranch.durability.restoring import restore_savepoint
-from anabranch.durability.savepoint import Savepoint, create_savepoint
-from anabranch.durability.store import StateStore
-from anabranch.spark.state_reader import StateReader, StateSelection
 from tests.faults.s3 import Proxy, proxy
 from tests.integration.harness import KEYSPACE, Cluster
 from tests.integration.operators import make_case
+
+from anabranch.durability.savepoint import Savepoint, create_savepoint
+from anabranch.durability.savepoint_restore import restore_savepoint
+from anabranch.durability.store import StateStore
+from anabranch.spark.state_reader import StateReader, StateSelection
 
 CASE = make_case("everything")
 

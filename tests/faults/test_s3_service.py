@@ -7,10 +7,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-
-from anabranch.errors import LocationError
 from tests.faults.s3 import Proxy, proxy
 from tests.integration.harness import Cluster, Oracle
+
+from anabranch.errors import LocationError
 
 KEYS = [list(range(n, 60 + n)) * 2 for n in range(9)]
 

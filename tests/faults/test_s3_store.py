@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from tests.faults.s3 import Proxy, proxy, server
 
-from anabranch.durability import retries
+from anabranch.durability import patient_storage as retries
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.store import StateStore
 from anabranch.errors import (
@@ -20,7 +21,6 @@ from anabranch.errors import (
     LocationError,
     LocationNotWritable,
 )
-from tests.faults.s3 import Proxy, proxy, server
 
 MULTIPART_BYTES = 25_000_000
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.harness import Cluster, Oracle
+from tests.integration.streaming import MovingCluster
 
 from anabranch.durability.blobs import MemoryBlobStore
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
@@ -17,8 +19,6 @@ from anabranch.durability.names import manifest_path
 from anabranch.durability.store import StateStore
 from anabranch.errors import CorruptState
 from anabranch.model.keyspace import KeySpace
-from tests.integration.harness import Cluster, Oracle
-from tests.integration.streaming import MovingCluster
 
 LAST = 4
 KEYS = [list(range(n, 200 + n)) * 2 for n in range(LAST + 2)]

@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
+from tests.integration import counting
 
+from anabranch.coordinator.coordinator import Coordinator
+from anabranch.coordinator.query_clock import QueryClock
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processes.launcher import LocalLauncher
+from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
-from anabranch.runtime.clock import Clock
-from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.coordinator import Coordinator
-from anabranch.runtime.launcher import LocalLauncher
-from anabranch.spark.lane import LaneConfig, LaneRun, Task
-from tests.integration import counting
+from anabranch.spark.lane import LaneConfig, LaneRun, LaneTask
 
 cloudpickle.register_pickle_by_value(sys.modules[counting.__name__])
 
@@ -63,7 +63,7 @@ class Cluster:
         folder: Path | str,
         workers: int = 2,
         definition: Any = None,
-        clock: Clock | None = None,
+        clock: QueryClock | None = None,
         **settings: Any,
     ) -> None:
         self.store = StateStore(str(folder)).open()
@@ -113,7 +113,7 @@ class Cluster:
             KEYSPACE,
             lanes,
         )
-        task = Task(query, epoch, lane, attempt or next(self._attempts))
+        task = LaneTask(query, epoch, lane, attempt or next(self._attempts))
         groups = KEYSPACE.group_of(batch.column(HASH).to_numpy())
         mine = batch.filter(
             pa.array(groups % lanes == (lane if rows_from_lane is None else rows_from_lane))

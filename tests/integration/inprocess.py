@@ -9,21 +9,21 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+from tests.integration.harness import KEYSPACE
 
+from anabranch.coordinator.operator_record import packed
 from anabranch.durability.blobs import BlobStore
 from anabranch.model.keyspace import GROUP
+from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
-from anabranch.runtime.arriving import ArrivingGroups
-from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.core import WorkerCore
-from anabranch.runtime.exports import Exports
-from anabranch.runtime.operator import packed
-from anabranch.runtime.operators import OperatorSlot
-from anabranch.runtime.peers import Peers
-from anabranch.runtime.stored import StoredGroups
-from anabranch.runtime.worker import Worker
 from anabranch.transport.wire import encode
-from tests.integration.harness import KEYSPACE
+from anabranch.worker.core import WorkerCore
+from anabranch.worker.moves.exports import Exports
+from anabranch.worker.operator_slot import OperatorSlot
+from anabranch.worker.peers import Peers
+from anabranch.worker.residency.arrival_table import ArrivalTable
+from anabranch.worker.residency.store_loader import StoreLoader
+from anabranch.worker.worker import Worker
 
 NAME = "counts"
 GROUPS = list(range(KEYSPACE.groups))
@@ -102,12 +102,12 @@ class InProcess:
         return self._worker._core.slots[NAME]
 
     @property
-    def stored(self) -> StoredGroups:
+    def stored(self) -> StoreLoader:
         """What brings key groups from the store."""
         return self._worker._stored
 
     @property
-    def arriving(self) -> ArrivingGroups:
+    def arriving(self) -> ArrivalTable:
         """What is on its way here."""
         return self._worker._arriving
 

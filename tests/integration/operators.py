@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     TimerValues,
 )
+from tests.unit.processor.rows.support import define
 
 from anabranch.model.keyspace import HASH
 from anabranch.processor.columnar.aggregates import (
@@ -28,7 +29,6 @@ from anabranch.processor.columnar.aggregates import (
 from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.contract import BatchTimes
-from tests.unit.rows.support import define
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

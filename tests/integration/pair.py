@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.integration.counting import Counting
 
+from anabranch.coordinator.operator_record import packed
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest, next_manifest, parse_refs
 from anabranch.durability.names import manifest_path
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
-from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.operator import packed
-from anabranch.runtime.worker import Worker
 from anabranch.transport.client import forget
 from anabranch.transport.server import Server
 from anabranch.transport.wire import Message, encode
-from tests.integration.counting import Counting
+from anabranch.worker.worker import Worker
 
 KEYSPACE = KeySpace(4, 4)
 NAME = "counts"

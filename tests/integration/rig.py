@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
+from tests.integration.operators import CASES, Case, make_case
+from tests.unit.processor.columnar.support import MemoryTransaction
 
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
-from anabranch.durability.restoring import restore_savepoint
+from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
+from anabranch.processes.launcher import LocalLauncher, LocalWorker
+from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes, RowChunk
-from anabranch.runtime.config import WorkerConfig
-from anabranch.runtime.launcher import LocalLauncher, LocalWorker
 from anabranch.state.backend import Backend
 from anabranch.state.contract import Sections
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.wire import encode
-from tests.integration.operators import CASES, Case, make_case
-from tests.unit.columnar.support import MemoryTransaction
 
 KEYSPACE = KeySpace(8, 16)
 LANES = 2

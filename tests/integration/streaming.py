@@ -12,20 +12,20 @@ from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
-
-from anabranch.processor.contract import BatchTimes
-from anabranch.runtime.reconfigurable import Reconfigurable
-from anabranch.runtime.reconfigurer import Reconfigurer
-from anabranch.state.backend import MEMORY
 from tests.integration import rig
 from tests.integration.harness import KEYSPACE, Cluster, Oracle
 from tests.integration.operators import CASES, Case, make_case
 
+from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.service_moves import ServiceMoves
+from anabranch.processor.contract import BatchTimes
+from anabranch.state.backend import MEMORY
 
-class MovingCluster(Cluster, Reconfigurable):
+
+class MovingCluster(Cluster, ServiceMoves):
     """A cluster that can be reconfigured as a service can."""
 
-    def _reconfigurer(self) -> Reconfigurer:
+    def _reconfigurer(self) -> MoveRunner:
         return self.coordinator.moves
 
     def workers(self) -> dict[str, int]:

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.integration.harness import Cluster
 
 from anabranch.errors import LocationNotWritable
 from anabranch.state.scratch import Scratch
-from tests.integration.harness import Cluster
 
 ROOT = Path(__file__).parents[2]
 

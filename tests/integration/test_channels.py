@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
-from anabranch.processor.contract import BatchTimes
-from anabranch.state.channel import ChannelledState
 from tests.integration import counting
 from tests.integration.counting import CountingGroup
 from tests.integration.harness import rows_of as counting_rows
@@ -16,6 +13,9 @@ from tests.integration.inprocess import InProcess
 from tests.integration.operators import make_case
 from tests.integration.test_checkpoints import WAIT, Run
 from tests.integration.test_cuts import LAST, CaseCluster, Plain, rows_of, said
+
+from anabranch.processor.contract import BatchTimes
+from anabranch.state.channel import ChannelledState
 
 
 @pytest.mark.soak

@@ -13,23 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from anabranch.durability.pages import PageFile
-from anabranch.durability.restore import load_groups, read_groups, split_by_group
-from anabranch.durability.snapshot import SNAPSHOT
-from anabranch.durability.store import StateStore
-from anabranch.model.stats import ROWS_DEFERRED
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
-from anabranch.protocol.epochs import TransactionReport
-from anabranch.runtime import deferral, snapshots
-from anabranch.runtime.config import CHECKPOINTS
-from anabranch.runtime.operator import written_files
-from anabranch.state.channel import ChannelledState
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, Oracle, rows_of
 from tests.integration.inprocess import NAME, InProcess
 from tests.integration.operators import make_case
 from tests.integration.streaming import MovingCluster, keys_of
+
+from anabranch.coordinator.operator_record import written_files
+from anabranch.durability.group_restore import load_groups, read_groups, split_by_group
+from anabranch.durability.pages import PageFile
+from anabranch.durability.snapshot import SNAPSHOT
+from anabranch.durability.store import StateStore
+from anabranch.model.stats import ROWS_DEFERRED
+from anabranch.processes.worker_config import CHECKPOINTS
+from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.protocol.epochs import TransactionReport
+from anabranch.state.channel import ChannelledState
+from anabranch.worker.residency import snapshots
+from anabranch.worker.transactions import deferral
 
 WAIT = 60
 

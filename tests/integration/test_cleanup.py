@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.integration.harness import Cluster
 
 from anabranch.errors import CorruptState, LocationInUse
-from tests.integration.harness import Cluster
 
 ROOT = Path(__file__).parents[2]
 

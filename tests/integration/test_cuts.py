@@ -17,17 +17,17 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-
-from anabranch.durability.manifest import Manifest
-from anabranch.model.keyspace import GROUP
-from anabranch.processor.contract import BatchTimes, RowChunk
-from anabranch.runtime.config import CHECKPOINTS
-from anabranch.state.channel import ChannelledState
 from tests.integration.harness import KEYSPACE
 from tests.integration.inprocess import NAME, InProcess
 from tests.integration.operators import Case, make_case
 from tests.integration.streaming import MovingCluster
-from tests.unit.columnar.support import MemoryTransaction
+from tests.unit.processor.columnar.support import MemoryTransaction
+
+from anabranch.durability.manifest import Manifest
+from anabranch.model.keyspace import GROUP
+from anabranch.processes.worker_config import CHECKPOINTS
+from anabranch.processor.contract import BatchTimes, RowChunk
+from anabranch.state.channel import ChannelledState
 
 LAST = 10
 """The epoch after those that really run: what waits in the last of them comes out in it."""

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from anabranch.durability.manifest import Manifest
-from anabranch.model.keyspace import HASH
-from anabranch.processor.contract import BatchTimes
-from anabranch.runtime import stored
-from anabranch.runtime.heat import HEAT, decode_heat
-from anabranch.runtime.stored import StoredGroups
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, Cluster, rows_of
 from tests.integration.inprocess import NAME, InProcess
+
+from anabranch.durability.heat import HEAT, decode_heat
+from anabranch.durability.manifest import Manifest
+from anabranch.model.keyspace import HASH
+from anabranch.processor.contract import BatchTimes
+from anabranch.worker.residency import store_loader as stored
+from anabranch.worker.residency.store_loader import StoreLoader
 
 KEYS = range(300)
 HOT = {7: 300, 120: 150, 33: 75}
@@ -56,7 +56,7 @@ def brought(worker: InProcess) -> list[Place]:
 def test_what_was_hot_before_the_crash_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StoredGroups, "start", lambda self: None)  # not by itself
+    monkeypatch.setattr(StoreLoader, "start", lambda self: None)  # not by itself
     monkeypatch.setattr(stored, "UNIT_BYTES", 1)  # bin by bin
     monkeypatch.setattr(stored, "LOGGED_UNIT_BYTES", 1)
     last = run_until_noted(tmp_path)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.streaming import CaseCluster, CaseStream, MovingCluster, Stream
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch.runtime.crashes import MOVE_POINTS
-from tests.integration.streaming import CaseCluster, CaseStream, MovingCluster, Stream
+from anabranch.processes.crash_points import MOVE_POINTS
 
 WAIT = 60
 TRIES = 6

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.integration.operators import CASES, Case
+from tests.integration.rig import Rig
 
 from anabranch.errors import AnabranchError
 from anabranch.processor.contract import BatchTimes
 from anabranch.state.backend import BACKENDS
-from tests.integration.operators import CASES, Case
-from tests.integration.rig import Rig
 
 MOVED = (1, 2, 5, 6)
 """Two key groups of each lane."""

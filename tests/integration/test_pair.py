@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from anabranch.durability import restore
-from anabranch.errors import AnabranchError
-from anabranch.runtime import exports
 from tests.integration.counting import Counting, CountingEngine
 from tests.integration.harness import Cluster
 from tests.integration.pair import ALL, KEYSPACE, MOVED, NAME, Pair, keys_of, rows_of
+
+from anabranch.durability import group_restore as restore
+from anabranch.errors import AnabranchError
+from anabranch.worker.moves import exports
 
 INDEPENDENT: dict[str, Any] = {
     "state": "local",

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.streaming import MovingCluster, Stream, keys_of
 
+from anabranch.coordinator import move_runner as reconfigurer
+from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.rate_controller import START_BYTES_PER_SECOND
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
-from anabranch.runtime import reconfigurer
-from anabranch.runtime.pacer import START_BYTES_PER_SECOND
-from anabranch.runtime.reconfigurer import Reconfigurer
-from tests.integration.streaming import MovingCluster, Stream, keys_of
 
 WAIT = 60
 SLOW: dict[str, Any] = {"bytes_per_second": 20_000}
@@ -102,13 +102,13 @@ def test_a_slow_batch_is_not_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_slow_batches_slow_copies_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And when batches are quick again, copies become faster again."""
     told: list[int] = []
-    tell = Reconfigurer._tell
+    tell = MoveRunner._tell
 
-    def listen(self: Reconfigurer, rate: int) -> None:
+    def listen(self: MoveRunner, rate: int) -> None:
         tell(self, rate)
         told.append(rate)
 
-    monkeypatch.setattr(Reconfigurer, "_tell", listen)
+    monkeypatch.setattr(MoveRunner, "_tell", listen)
     with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
         stream.batches(2)
         stream.open_seconds = 1.2

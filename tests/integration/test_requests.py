@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from anabranch.model.ids import WorkerId
-from anabranch.model.keyspace import HASH
-from anabranch.runtime.move import MoveHandle
-from anabranch.runtime.planning import Plan, rescaled
-from anabranch.runtime.reconfigurer import Reconfigurer
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.streaming import MovingCluster, Stream
+
+from anabranch.coordinator.move_handle import MoveHandle
+from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.planning import TargetLayout, rescaled
+from anabranch.model.ids import WorkerId
+from anabranch.model.keyspace import HASH
 
 WAIT = 60
 SLOW = 20_000
@@ -33,11 +33,11 @@ class OnTheWay:
 
     cluster: MovingCluster
     stream: Stream
-    before: Plan
+    before: TargetLayout
     move: MoveHandle
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> TargetLayout:
         """Who owns what now."""
         return self.cluster.coordinator.moves.plan()
 
@@ -153,14 +153,14 @@ def test_requests_add_up(tmp_path: Path) -> None:
 def test_requests_of_several_threads_add_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Reconfigurer.move
+    plan = MoveRunner.move
 
-    def plan_slowly(self: Reconfigurer, groups: Any, to: Any) -> Plan:
+    def plan_slowly(self: MoveRunner, groups: Any, to: Any) -> TargetLayout:
         planned = plan(self, groups, to)
         time.sleep(0.05)  # others ask meanwhile
         return planned
 
-    monkeypatch.setattr(Reconfigurer, "move", plan_slowly)
+    monkeypatch.setattr(MoveRunner, "move", plan_slowly)
     with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
         stream.batches(1)
         owners = cluster.coordinator.moves.plan().owners
@@ -180,4 +180,4 @@ def test_some_key_groups_on_top_of_a_rescale(tmp_path: Path, progress: float) ->
         group = wanted.index(WorkerId("w4"))
         assert way.cluster.move([group], to="w1").wait(WAIT)
         expected = (*wanted[:group], WorkerId("w1"), *wanted[group + 1 :])
-        assert way.plan == Plan(expected, tuple(map(WorkerId, ("w1", "w2", "w3", "w4"))))
+        assert way.plan == TargetLayout(expected, tuple(map(WorkerId, ("w1", "w2", "w3", "w4"))))

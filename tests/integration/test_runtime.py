@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.counting import Counting, Exiting, Failing, Uninstallable
+from tests.integration.harness import Cluster, Oracle, rows_of
 
 from anabranch.errors import (
     EpochGap,
@@ -18,10 +20,8 @@ from anabranch.errors import (
     ProcessorError,
     StateMismatch,
 )
-from anabranch.runtime.crashes import WORKER_POINTS
-from anabranch.runtime.wear import LATE_EPOCHS, PATIENCE
-from tests.integration.counting import Counting, Exiting, Failing, Uninstallable
-from tests.integration.harness import Cluster, Oracle, rows_of
+from anabranch.processes.crash_points import WORKER_POINTS
+from anabranch.worker.residency.snapshot_policy import LATE_EPOCHS, PATIENCE
 
 
 def keys_of(epoch: int, count: int = 300, space: int = 90) -> list[int]:
@@ -183,7 +183,7 @@ def test_definitions_reach_workers_that_are_still_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator that is defined while a worker is prepared must not miss it."""
-    from anabranch.runtime.coordinator import Coordinator
+    from anabranch.coordinator.coordinator import Coordinator
 
     prepare = Coordinator._prepare_worker
     prepared: list[str] = []

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.integration.harness import KEYSPACE, Cluster, Oracle
 
 from anabranch.cli.main import main
 from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.restoring import restore_savepoint
 from anabranch.durability.savepoint import (
     Savepoint,
     create_savepoint,
@@ -23,10 +23,10 @@ from anabranch.durability.savepoint import (
     list_savepoints,
     retired,
 )
+from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, EpochGap, InvalidArgument, StateMismatch
 from anabranch.model.keyspace import KeySpace
-from tests.integration.harness import KEYSPACE, Cluster, Oracle
 
 KEYS = range(50)
 ROOT = Path(__file__).parents[2]
@@ -197,11 +197,11 @@ def test_list_copy_and_delete(
 
 KILLED = """
 import sys, threading
-from anabranch.durability.restoring import restore_savepoint
+from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.savepoint import create_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.model.keyspace import KeySpace
-from anabranch.runtime.crashes import crash_point
+from anabranch.processes.crash_points import crash_point
 what, location, argument = sys.argv[1:]
 step = lambda step: crash_point("driver", step)
 with StateStore(location).open() as store:

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from tests.integration import counting
+from tests.integration.harness import KEYSPACE, rows_of
+from tests.integration.inprocess import GROUPS, NAME, InProcess
+from tests.unit.processor.rows.support import define
 
 from anabranch.durability.blobs import MemoryBlobStore
+from anabranch.durability.group_restore import read_groups
 from anabranch.durability.manifest import FileRef, next_manifest
 from anabranch.durability.pages import PageFile
-from anabranch.durability.restore import read_groups
 from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.durability.store import StateStore
 from anabranch.errors import LocationNotWritable
 from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes
-from anabranch.runtime import snapshots
-from tests.integration import counting
-from tests.integration.harness import KEYSPACE, rows_of
-from tests.integration.inprocess import GROUPS, NAME, InProcess
-from tests.unit.rows.support import define
+from anabranch.worker.residency import snapshots
 
 TIMES = BatchTimes(1000, 0, 0)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from anabranch.durability.restore import load_groups
-from anabranch.durability.savepoint import create_savepoint
-from anabranch.errors import AnabranchError
-from anabranch.processor.contract import BatchTimes
 from tests.integration import counting
 from tests.integration.harness import rows_of
 from tests.integration.inprocess import InProcess
 from tests.integration.operators import CASES, KEYS
 from tests.integration.rig import KEYSPACE, Operator, Rig
+
+from anabranch.durability.group_restore import load_groups
+from anabranch.durability.savepoint import create_savepoint
+from anabranch.errors import AnabranchError
+from anabranch.processor.contract import BatchTimes
 
 ALL = tuple(range(KEYSPACE.groups))
 MOVED = (1, 2, 5, 6)

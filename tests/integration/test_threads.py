@@ -11,14 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration import counting
+from tests.integration.harness import KEYSPACE, rows_of
+from tests.integration.inprocess import InProcess
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
-from anabranch.runtime import exports, orders
-from tests.integration import counting
-from tests.integration.harness import KEYSPACE, rows_of
-from tests.integration.inprocess import InProcess
+from anabranch.worker.moves import exports
+from anabranch.worker.moves import order_handler as orders
 
 KEYS = range(200)
 

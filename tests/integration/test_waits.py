@@ -8,17 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
-from anabranch.migration.steps import Arrival
-from anabranch.protocol.coordinator import Event, ReconfigurationRequested
-from anabranch.runtime import arriving, batches, reconfigurer
-from anabranch.runtime.arriving import Arriving
-from anabranch.runtime.move import MoveHandle
 from tests.integration.counting import Counting, Full
 from tests.integration.harness import FixedClock, Oracle, rows_of
 from tests.integration.inprocess import InProcess
 from tests.integration.streaming import MovingCluster, keys_of
+
+from anabranch.coordinator import batch_watch as batches
+from anabranch.coordinator import move_runner as reconfigurer
+from anabranch.coordinator.move_handle import MoveHandle
+from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
+from anabranch.migration.steps import Arrival
+from anabranch.protocol.coordinator import Event, MoveRequested
+from anabranch.worker.residency import arrival_table as arriving
+from anabranch.worker.residency.arrival_table import Arriving
 
 WAIT = 15
 """Less than what was guessed before a query counted as ended."""
@@ -108,7 +110,7 @@ def test_requests_of_two_threads_are_heard_in_order(tmp_path: Path, queries: Que
         heard: list[int] = []
 
         def slowly(event: Event) -> None:
-            if isinstance(event, ReconfigurationRequested):
+            if isinstance(event, MoveRequested):
                 time.sleep(0.5 if event.number == 1 else 0)
                 heard.append(event.number)
             dispatch(event)

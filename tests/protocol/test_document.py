@@ -11,9 +11,9 @@ import pytest
 
 from anabranch.model.ids import KeyGroup
 from anabranch.protocol import coordinator, epochs, invariants, worker
-from anabranch.protocol.ground import MovePhase
-from anabranch.protocol.orders import OrderKind
-from anabranch.protocol.reconfiguration import Reconfiguration
+from anabranch.protocol.move_orders import OrderKind
+from anabranch.protocol.move_parts import MovePhase
+from anabranch.protocol.move_run import MoveRun
 from anabranch.simulation.scenario import run_seed
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -114,14 +114,14 @@ class Watcher:
 
         monkeypatch.setattr(coordinator.CoordinatorMachine, "handle", watched)
 
-    def _order(self, running: Reconfiguration | None, event: coordinator.Event) -> str | None:
+    def _order(self, running: MoveRun | None, event: coordinator.Event) -> str | None:
         if running is None or not isinstance(event, coordinator.OrderDone):
             return None
         found = running.orders.get(event.order)
         return None if found is None else found[1].order.kind.value
 
     def _compare(
-        self, before: dict[KeyGroup, MovePhase], running: Reconfiguration, order: str | None
+        self, before: dict[KeyGroup, MovePhase], running: MoveRun, order: str | None
     ) -> None:
         for group, phase in running.phases.items():
             former = before.get(group)

@@ -9,8 +9,8 @@ import pytest
 from anabranch.errors import ProcessorError, ServiceUnavailable
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
-from anabranch.protocol.holding import new_owners
 from anabranch.protocol.invariants import InvariantBroken, check_owners, check_worker
+from anabranch.protocol.residency import new_owners
 from anabranch.protocol.worker import (
     AnswerTransaction,
     ApplyTransaction,

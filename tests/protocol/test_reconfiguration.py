@@ -20,11 +20,11 @@ from anabranch.protocol.coordinator import (
     LaneBegan,
     LaneFinished,
     ManifestWritten,
+    MoveEnded,
+    MoveRequested,
     OperatorRegistered,
     OrderDone,
     OrderFailed,
-    ReconfigurationEnded,
-    ReconfigurationRequested,
     SendOrder,
     StartWorker,
     StopWorker,
@@ -32,9 +32,9 @@ from anabranch.protocol.coordinator import (
     WorkerUp,
 )
 from anabranch.protocol.epochs import LaneReport, TransactionReport
-from anabranch.protocol.ground import MovePhase
 from anabranch.protocol.invariants import check_coordinator, check_grant
-from anabranch.protocol.orders import OrderKind
+from anabranch.protocol.move_orders import OrderKind
+from anabranch.protocol.move_parts import MovePhase
 
 OP = "counts"
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
@@ -72,7 +72,7 @@ class Fleet:
             if isinstance(effect, GrantLane):
                 check_grant(self.machine, effect)
                 self.grants.append(effect)
-            elif isinstance(effect, ReconfigurationEnded):
+            elif isinstance(effect, MoveEnded):
                 self.ended.append((effect.number, effect.reason))
                 self.phases[effect.number] = effect.phases
                 self.log.append(f"end {effect.number}")
@@ -114,7 +114,7 @@ class Fleet:
     ) -> Fleet:
         self.log.clear()
         number = next(self.numbers)
-        return self(ReconfigurationRequested(number, owners, workers, strategy, options))
+        return self(MoveRequested(number, owners, workers, strategy, options))
 
     def idle(self, times: int = 30) -> Fleet:
         for _ in range(times):

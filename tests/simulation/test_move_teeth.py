@@ -11,12 +11,12 @@ import pytest
 from anabranch.errors import ProtocolViolation
 from anabranch.model.ids import KeyGroup
 from anabranch.protocol import worker as data
-from anabranch.protocol.board import Board
 from anabranch.protocol.coordinator import CoordinatorMachine
 from anabranch.protocol.coordinator_messages import Effect
-from anabranch.protocol.ground import Task
+from anabranch.protocol.move_context import MoveContext
+from anabranch.protocol.move_parts import StrategyTask
+from anabranch.protocol.move_run import MoveRun
 from anabranch.protocol.ownership import Ownership
-from anabranch.protocol.reconfiguration import Reconfiguration
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
@@ -125,22 +125,22 @@ def nothing_is_forwarded(patch: pytest.MonkeyPatch) -> None:
 
 def owners_change_before_the_grant(patch: pytest.MonkeyPatch) -> None:
     """Lanes are sent to targets that have not answered."""
-    grant = Reconfiguration._grant
+    grant = MoveRun._grant
 
-    def at_once(self: Reconfiguration, task: Task) -> list[Effect]:
+    def at_once(self: MoveRun, task: StrategyTask) -> list[Effect]:
         effects = grant(self, task)
         for order in list(task.waiting):
             self.orders.pop(order)
         task.waiting.clear()
         return effects + self._change(task)
 
-    patch.setattr(Reconfiguration, "_grant", at_once)
-    patch.setattr(Reconfiguration, "_acked_by", lambda self, task, move: 0)
+    patch.setattr(MoveRun, "_grant", at_once)
+    patch.setattr(MoveRun, "_acked_by", lambda self, task, move: 0)
 
 
 def answers_of_dead_targets_count(patch: pytest.MonkeyPatch) -> None:
     """A target that died after it had answered is not asked again."""
-    patch.setattr(Reconfiguration, "_acked_by", lambda self, task, move: task.acked.get(move))
+    patch.setattr(MoveRun, "_acked_by", lambda self, task, move: task.acked.get(move))
 
 
 def starting_sources_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -151,27 +151,27 @@ def starting_sources_are_not_told(patch: pytest.MonkeyPatch) -> None:
 def revoked_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """A change of owners is given up, but its targets do not learn it."""
 
-    def revoke(self: Reconfiguration, task: Task) -> list[Effect]:
+    def revoke(self: MoveRun, task: StrategyTask) -> list[Effect]:
         self._close(task)
         return []
 
-    patch.setattr(Reconfiguration, "_revoke", revoke)
+    patch.setattr(MoveRun, "_revoke", revoke)
 
 
 def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
     """A reconfiguration that is replaced leaves its gate behind."""
-    end = Reconfiguration._end_if_idle
+    end = MoveRun._end_if_idle
 
-    def leave(self: Reconfiguration) -> list[Effect]:
-        ungate = Board.ungate
+    def leave(self: MoveRun) -> list[Effect]:
+        ungate = MoveContext.ungate
         try:
             if self.reason:
-                Board.ungate = lambda self: []  # type: ignore[method-assign]
+                MoveContext.ungate = lambda self: []  # type: ignore[method-assign]
             return end(self)
         finally:
-            Board.ungate = ungate  # type: ignore[method-assign]
+            MoveContext.ungate = ungate  # type: ignore[method-assign]
 
-    patch.setattr(Reconfiguration, "_end_if_idle", leave)
+    patch.setattr(MoveRun, "_end_if_idle", leave)
 
 
 # --- bugs that the simulation has found: each comes back and must be found again ------------------
@@ -215,11 +215,11 @@ def late_forwards_are_a_bug(patch: pytest.MonkeyPatch) -> None:
 def parked_lanes_wait_for_former_owners(patch: pytest.MonkeyPatch) -> None:
     """A lane that is parked for an owner does not go on when its key groups move away."""
 
-    def change(self: Board, moves: Any) -> list[Effect]:
+    def change(self: MoveContext, moves: Any) -> list[Effect]:
         self._route(moves)
         return []
 
-    patch.setattr(Board, "change_owners", change)
+    patch.setattr(MoveContext, "change_owners", change)
 
 
 def owners_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def owners_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
 
 def restart_waits_for_the_dead(patch: pytest.MonkeyPatch) -> None:
     """All workers are restarted, one cannot be started, and the gate stays closed for good."""
-    patch.setattr(Reconfiguration, "_stop_restarting", lambda self: None)
+    patch.setattr(MoveRun, "_stop_restarting", lambda self: None)
 
 
 def busy_replicas_stay(patch: pytest.MonkeyPatch) -> None:
@@ -253,27 +253,25 @@ def busy_replicas_stay(patch: pytest.MonkeyPatch) -> None:
 
 def deltas_stay_at_the_source(patch: pytest.MonkeyPatch) -> None:
     """Only the target of a copy that is not needed learns it."""
-    clean = Reconfiguration._clean
+    clean = MoveRun._clean
 
-    def at_target(
-        self: Reconfiguration, task: Any, worker: Any, peer: Any, groups: Any
-    ) -> list[Effect]:
+    def at_target(self: MoveRun, task: Any, worker: Any, peer: Any, groups: Any) -> list[Effect]:
         if any(m.source == worker and m.group in groups for m in self._copies()):
             return []
         return clean(self, task, worker, peer, groups)
 
-    patch.setattr(Reconfiguration, "_clean", at_target)
+    patch.setattr(MoveRun, "_clean", at_target)
 
 
 def unheard_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """A change of owners is given up; a target whose answer was lost does not learn it."""
-    revoke = Reconfiguration._revoke
+    revoke = MoveRun._revoke
 
-    def only_acked(self: Reconfiguration, task: Task) -> list[Effect]:
+    def only_acked(self: MoveRun, task: StrategyTask) -> list[Effect]:
         task.current = replace(task.current, moves=tuple(task.acked))
         return revoke(self, task)
 
-    patch.setattr(Reconfiguration, "_revoke", only_acked)
+    patch.setattr(MoveRun, "_revoke", only_acked)
 
 
 def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:

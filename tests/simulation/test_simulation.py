@@ -14,7 +14,7 @@ from anabranch.migration.strategies import STRATEGIES
 from anabranch.simulation import scenario
 from anabranch.simulation.faults import FAULTS, MOVE_FAULTS, stop_query
 from anabranch.simulation.runner import Summary, describe, run_seeds
-from anabranch.simulation.scenario import Result, run_seed
+from anabranch.simulation.scenario import ScenarioResult, run_seed
 
 SEEDS = 2_000
 SOAK_SEEDS = 20_000
@@ -127,7 +127,7 @@ def test_command_says_how_to_replay_a_failure(
 
 
 def test_description_ends_with_the_tail_of_the_trace() -> None:
-    text = describe(Result(4, 99, "lost rows", tuple(f"line {n}" for n in range(99))))
+    text = describe(ScenarioResult(4, 99, "lost rows", tuple(f"line {n}" for n in range(99))))
     assert "lost rows" in text
     assert "line 98" in text
     assert "line 5\n" not in text

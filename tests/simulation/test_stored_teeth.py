@@ -11,7 +11,7 @@ from anabranch.model.ids import KeyGroup
 from anabranch.protocol import worker as protocol
 from anabranch.simulation.oracle import OPERATOR
 from anabranch.simulation.runner import run_seeds
-from anabranch.simulation.stored import Stored
+from anabranch.simulation.store_loader import Stored
 
 SEEDS = range(4, 8_000, 10)
 """Those whose key groups are read in parts and evicted."""

@@ -10,7 +10,8 @@ import pytest
 
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch
-from anabranch.protocol import beginning, coordinator, invariants
+from anabranch.protocol import coordinator, invariants
+from anabranch.protocol import lane_admission as beginning
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import CoordinatorMachine, WorkerPhase
 from anabranch.protocol.epochs import EpochProgress

@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.unit.processor.columnar.support import MemoryWorker
 
 from anabranch import agg
 from anabranch.agg import Aggregate, Window
@@ -23,7 +24,6 @@ from anabranch.errors import InvalidArgument, ProcessorError
 from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.spark.aggregate import plan_aggregate
 from anabranch.spark.plan import OperatorPlan
-from tests.unit.columnar.support import MemoryWorker
 
 Row = tuple[Any, ...]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.moving import WAIT
+from tests.spark.test_moves import Running
 
 from anabranch import StateService
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.state import backend
-from tests.spark.moving import WAIT
-from tests.spark.test_moves import Running
 
 
 @pytest.mark.parametrize(

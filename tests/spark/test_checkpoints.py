@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from tests.spark.moving import ADVANCE_MS, KEYS, ROWS, START_MS, WAIT, WINDOW_MS, Sink, source
 
 from anabranch import StateService, agg
 from anabranch.model.stats import ROWS_DEFERRED
-from tests.spark.moving import ADVANCE_MS, KEYS, ROWS, START_MS, WAIT, WINDOW_MS, Sink, source
 
 
 def start(spark: SparkSession, folder: Path) -> StateService:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from tests.unit.processor.columnar.support import MemoryWorker
 
 from anabranch.errors import InvalidArgument
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
 from anabranch.processor.columnar.engine import ColumnarDefinition
 from anabranch.spark.columnar import plan_columnar
-from tests.unit.columnar.support import MemoryWorker
 
 
 class LastSeen(ColumnarProcessor):

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.differential import Feed, Watched, check_equal, play
 
 from anabranch import StateService, agg
 from anabranch.agg import Aggregate, Window
-from tests.spark.differential import Feed, Watched, check_equal, play
 
 INPUT = "k string, j int, t double, v long, x double, d decimal(12,2), s string"
 AGGREGATES: dict[str, Aggregate] = {

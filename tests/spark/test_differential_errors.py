@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException, PySparkTypeError, StreamingQueryExc
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import Feed, Watched, both, check_sides, play, wait_for
 
 from anabranch import StateService
-from tests.spark.differential import Feed, Watched, both, check_sides, play, wait_for
 
 SHOWN = "name string, outcome string"
 ONCE = {"processingTime": "1 hour"}

@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import SIDES, Feed, Watched, check_equal, play
 
 from anabranch import StateService, agg
-from tests.spark.differential import SIDES, Feed, Watched, check_equal, play
 
 INPUT = "k string, t double, v long"
 

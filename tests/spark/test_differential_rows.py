@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-from anabranch import StateService
 from tests.spark.differential import (
     Feed,
     Watched,
@@ -31,6 +29,8 @@ from tests.spark.scripted import (
     ScriptedRows,
     commands,
 )
+
+from anabranch import StateService
 
 APIS: dict[str, tuple[str, type[Scripted]]] = {
     "rows": ("transformWithState", ScriptedRows),

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import Feed, Watched, both, check_sides, play
 
 from anabranch import StateService
-from tests.spark.differential import Feed, Watched, both, check_sides, play
 
 ODD = "case (id + 1) % 3 when 0 then 'NaN' when 2 then '-0.0' else id / 7 end"
 KINDS = {

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import Batches, Feed, Watched, check_equal, plain, play
 
 from anabranch import StateService, agg
-from tests.spark.differential import Batches, Feed, Watched, check_equal, plain, play
 
 WAIT = 120
 KEYS = 24

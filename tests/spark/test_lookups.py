@@ -14,10 +14,6 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-
-from anabranch import StateService, agg
-from anabranch.errors import AnabranchError, InvalidArgument
-from anabranch.migration.strategies import STRATEGIES
 from tests.spark.moving import WAIT, Sink
 from tests.spark.tallies import (
     KEYS,
@@ -29,6 +25,10 @@ from tests.spark.tallies import (
     window_of,
     windowed_of,
 )
+
+from anabranch import StateService, agg
+from anabranch.errors import AnabranchError, InvalidArgument
+from anabranch.migration.strategies import STRATEGIES
 
 
 class Running:

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import Feed, Watched, plain
 
 import anabranch
 from anabranch import StateService, agg
 from anabranch.errors import InvalidArgument, StateMismatch
-from anabranch.spark.checkpoints import Checkpoint
-from tests.spark.differential import Feed, Watched, plain
+from anabranch.spark.checkpoint_folder import Checkpoint
 
 ONCE = {"once": True}
 """With processing time, availableNow never ends."""

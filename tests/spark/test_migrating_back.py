@@ -12,9 +12,6 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-
-import anabranch
-from anabranch import StateService
 from tests.spark.differential import Feed, Watched
 from tests.spark.test_migrating import (
     ALL,
@@ -31,6 +28,9 @@ from tests.spark.test_migrating import (
     run,
     timed,
 )
+
+import anabranch
+from anabranch import StateService
 
 CASE = CASES["rows"]
 OUTPUT = "k string, told string"

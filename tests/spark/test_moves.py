@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-
-from anabranch import StateService, agg
-from anabranch.migration.strategies import STRATEGIES
 from tests.spark.moving import (
     RECENT,
     TRACKED,
@@ -22,6 +19,9 @@ from tests.spark.moving import (
     Tracker,
     source,
 )
+
+from anabranch import StateService, agg
+from anabranch.migration.strategies import STRATEGIES
 
 
 class Running:

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.moving import WAIT, Sink
 
 from anabranch import StateService
 from anabranch.model.ids import WorkerId
-from tests.spark.moving import WAIT, Sink
 
 KEYS = 20_000
 WAVES = 2

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
+from tests.spark.moving import ROWS, WAIT, Sink, first, source
 
 from anabranch import StateService
-from anabranch.runtime import batches
-from tests.spark.moving import ROWS, WAIT, Sink, first, source
+from anabranch.coordinator import batch_watch as batches
 
 BAD = 1
 """The batch that fails until it is mended."""

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.moving import ROWS, WAIT, Sink
 
 from anabranch import StateService
 from anabranch.migration.strategies import STRATEGIES
-from tests.spark.moving import ROWS, WAIT, Sink
 
 GROUPS = 64
 SHORT_MS = 1000

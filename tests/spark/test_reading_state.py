@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.differential import Feed
 
 from anabranch import ColumnarProcessor, KeyedBatch, StateService, Update, agg, register
 from anabranch.cli.main import main
 from anabranch.errors import CorruptState, EpochGap, InvalidArgument
 from anabranch.spark.state_reader import StateReader, StateSelection
 from anabranch.spark.state_source import StateSource
-from tests.spark.differential import Feed
 
 SCHEMA = "k string, v long, t double"
 ROWS = [

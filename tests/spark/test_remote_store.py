@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from tests.faults.s3 import Proxy, proxy
 
 from anabranch import StateService, agg
-from tests.faults.s3 import Proxy, proxy
 
 WAIT_SECONDS = 60
 

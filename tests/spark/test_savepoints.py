@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.spark.moving import WAIT, Sink
+from tests.spark.tallies import KEYS, ROWS, TALLY, Tally, source, tally_of, values_of
 
 from anabranch import ColumnarProcessor, StateService, agg
 from anabranch.cli.main import main
 from anabranch.errors import StateMismatch
 from anabranch.processor.columnar.api import KeyedBatch, Update
-from tests.spark.moving import WAIT, Sink
-from tests.spark.tallies import KEYS, ROWS, TALLY, Tally, source, tally_of, values_of
 
 
 class Query:

@@ -11,9 +11,9 @@ import pyarrow.flight as flight
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from tests.spark.differential import Feed, Watched
 
 from anabranch import StateService, agg
-from tests.spark.differential import Feed, Watched
 
 
 def test_token_is_not_shown(

@@ -13,6 +13,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from tests.processes import workers_alive
+from tests.spark.differential import Feed, Watched
 
 from anabranch import StateService, agg
 from anabranch.errors import (
@@ -22,8 +24,6 @@ from anabranch.errors import (
     ProcessorError,
     StateMismatch,
 )
-from tests.processes import workers_alive
-from tests.spark.differential import Feed, Watched
 
 COUNTS = ("k string, n long", "Update", "None")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.test_killed import DIRECTIONS, reached
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch.runtime.crashes import COORDINATOR_POINTS, WORKER_POINTS
-from tests.integration.test_killed import DIRECTIONS, reached
+from anabranch.processes.crash_points import COORDINATOR_POINTS, WORKER_POINTS
 
 DRIVER = Path(__file__).with_name("recovery_driver.py")
 BATCHES = 6

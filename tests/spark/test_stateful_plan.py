@@ -20,13 +20,13 @@ from pyspark.errors import (
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
+from tests.unit.processor.rows.processors import Counter
+from tests.unit.processor.rows.support import MemoryTransaction, Service
 
 from anabranch.errors import InvalidArgument, ProcessorError
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import BatchTimes, RowChunk
 from anabranch.spark.stateful import grouping_of, plan_transform_with_state
-from tests.unit.rows.processors import Counter
-from tests.unit.rows.support import MemoryTransaction, Service
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,11 +17,11 @@ from anabranch.cli.progress import bar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch.bench.latency import Timeline
-    from anabranch.bench.load import LoadedQuery
-    from anabranch.bench.openloop import OpenLoop
     from anabranch.cli.main import Subparsers
-    from anabranch.runtime.move import MoveReport
+    from anabranch.coordinator.move_handle import MoveReport
+    from anabranch.loadtest.latency import Timeline
+    from anabranch.loadtest.loaded_query import LoadedQuery
+    from anabranch.loadtest.schedule import OpenLoop
     from anabranch.service import StateService
 
 RATE = 20_000
@@ -85,8 +85,8 @@ def run_demo(args: argparse.Namespace) -> int:
     check_folders(args, "plot")
     check_java()
     print("Starting Spark and a state service with 2 workers ...", flush=True)
-    from anabranch.bench.load import LoadedQuery
-    from anabranch.bench.session import spark_session
+    from anabranch.loadtest.loaded_query import LoadedQuery
+    from anabranch.loadtest.session import spark_session
     from anabranch.service import StateService
 
     with (
@@ -104,7 +104,7 @@ def _query(spark: SparkSession, service: StateService) -> Callable[[Path], DataF
     from pyspark.sql import functions as F
 
     from anabranch import agg
-    from anabranch.bench.openloop import row_numbers
+    from anabranch.loadtest.schedule import row_numbers
 
     def make(schedule: Path) -> DataFrame:
         orders = row_numbers(spark, schedule).select(
@@ -181,23 +181,23 @@ class _Watch:
 
 
 def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:
-    from anabranch.bench.latency import Window
+    from anabranch.loadtest.latency import TimeWindow
 
     print(f"\n{'latency of rows':<22} {'before':>16} {'during':>16} {'after':>16}")
     starts = [0.0, *(c.end for c in changes[:-1])]
     ends = [*(c.start for c in changes[1:]), timeline.end]
     for change, before, after in zip(changes, starts, ends, strict=True):
         spans = (
-            timeline.before(Window(before, change.start)),
-            timeline.during(Window(change.start, change.end)),
-            timeline.after(Window(change.end, after)),
+            timeline.before(TimeWindow(before, change.start)),
+            timeline.during(TimeWindow(change.start, change.end)),
+            timeline.after(TimeWindow(change.end, after)),
         )
         cells = "".join(f"{s.p50 * 1000:>8.0f} /{s.peak * 1000:>5.0f} ms" for s in spans)
         print(f"{change.name:<22} {cells}   (median / peak)")
     for change in changes:
         print(f"\n{change.report}")
     try:
-        from anabranch.bench.plots import plot_timeline
+        from anabranch.loadtest.timeline_plot import plot_timeline
 
         marks = [(c.name, c.start, c.end) for c in changes]
         plot_timeline(timeline, marks, plot)

@@ -128,7 +128,8 @@ def _extra(name: str) -> Finding:
     extra = EXTRAS[name]
     if not extra.missing():
         return Finding(f"[{name}]", "installed", True)
-    advice = f"pip install '.[{name}]' in a clone, for: {extra.purpose}"
+    install = extra.install or f"pip install '.[{name}]'"
+    advice = f"{install} in a clone, for: {extra.purpose}"
     return Finding(f"[{name}]", "not installed", True, advice, is_missing=True)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-
-from anabranch.errors import needs_extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +12,8 @@ class Extra:
 
     modules: tuple[str, ...]
     purpose: str
+    install: str = ""
+    """How it is installed where it is not an extra."""
 
     def missing(self) -> list[str]:
         """Modules that cannot be imported here."""
@@ -24,20 +23,11 @@ class Extra:
 EXTRAS = {
     "rocksdb": Extra(("rocksdict",), 'backend="rocksdb": state larger than memory'),
     "plot": Extra(("matplotlib",), "pictures of demo and bench"),
-    "riotbench": Extra(
-        ("datasketches", "paho", "rbloom", "sklearn"),
-        "run riotbench; RIoTBench in bench evaluation",
-    ),
     "bench": Extra(
-        ("google.protobuf",),
-        "Spark's own Python transformWithState, for comparison: part rows of bench throughput and "
-        "bench backends",
+        ("anabranch_bench",), "anabranch run and anabranch bench", "pip install ./benchmarks"
     ),
 }
-"""Those of pyproject.toml that are for users."""
-
-ROWS = "rows"
-"""The part of a benchmark that measures Spark's Python operator."""
+"""Those of pyproject.toml that are for users, and the distribution anabranch-bench."""
 
 
 def _is_here(module: str) -> bool:
@@ -45,15 +35,3 @@ def _is_here(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package around it
         return False
-
-
-def check_parts(parts: Sequence[str]) -> None:
-    """Say at once, not after minutes, that Spark's Python operator cannot run."""
-    missing = EXTRAS["bench"].missing()
-    if ROWS in parts and missing:
-        raise needs_extra(
-            f"The part '{ROWS}' measures Spark's own transformWithState, which needs "
-            f"{', '.join(missing)}",
-            "bench",
-            ", or leave the part out with --parts",
-        )

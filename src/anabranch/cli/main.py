@@ -1,7 +1,8 @@
 """The `anabranch` command: finds the subcommand, runs it, turns errors into one clear message.
 
-A subcommand is a module of this package, named in COMMANDS, with `register(subparsers)`: it adds
-its parser and sets `run=function`; the function takes the parsed arguments, returns the exit code.
+A subcommand is a module with `register(subparsers)`: it adds its parser and sets `run=function`;
+the function takes the parsed arguments, returns the exit code. COMMANDS names those of this package
+and of anabranch-bench; any distribution adds its own by an entry point of the group GROUP.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,16 @@ examples:
   anabranch demo              see it work, in about a minute
   anabranch run nexmark --query q4 --rescale 3@10s --verify
 """
+
+GROUP = "anabranch.commands"
+"""Entry points: the name of a command, and its module."""
+
+FROM_BENCH = ("run", "bench")
+"""Commands of the distribution anabranch-bench: experiments and workloads."""
+NOT_INSTALLED = (
+    "anabranch: `anabranch {command}` is in the distribution anabranch-bench: "
+    "pip install anabranch-bench (in a clone: pip install ./benchmarks)."
+)
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -78,15 +90,21 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        module = f"{__package__}.{name}"
-        if find_spec(module) is None:
+    added = added_commands()
+    for name in dict.fromkeys([*COMMANDS, *added]):
+        module = added.get(name, f"{__package__}.{name}")
+        if name not in added and find_spec(module) is None:
             continue
         if name == chosen:
             import_module(module).register(subparsers)
         else:
-            subparsers.add_parser(name, help=summary)
+            subparsers.add_parser(name, help=COMMANDS.get(name))
     return parser
+
+
+def added_commands() -> dict[str, str]:
+    """Commands of other distributions, with their modules."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
     try:
+        if chosen in FROM_BENCH and chosen not in added_commands():
+            print(NOT_INSTALLED.format(command=chosen), file=sys.stderr)
+            return EXIT_ERROR
         parser = build_parser(chosen)
         if not words:
             parser.print_help()

@@ -77,9 +77,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _create(args: argparse.Namespace) -> int:
     from anabranch.durability.blobs import BlobStore
-    from anabranch.durability.checkpoints import SparkCheckpoint
     from anabranch.durability.names import FORMAT_FILE
     from anabranch.durability.savepoint import create_savepoint
+    from anabranch.durability.spark_checkpoint import SparkCheckpoint
     from anabranch.durability.store import StateStore
     from anabranch.errors import InvalidArgument
 

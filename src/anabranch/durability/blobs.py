@@ -13,14 +13,14 @@ from urllib.parse import urlsplit, urlunsplit
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from anabranch.durability.backends import ArrowBackend, Backend, LocalBackend
 from anabranch.durability.failures import STORAGE_ERRORS, advice, reason
 from anabranch.durability.locks import Hold
-from anabranch.durability.memory import Faults, Memory, MemoryBackend
+from anabranch.durability.memory_storage import Faults, Memory, MemoryStorage
 from anabranch.durability.names import TEMPORARY_SUFFIX
-from anabranch.durability.objects import ObjectBackend
-from anabranch.durability.retries import PatientBackend, tries_of
+from anabranch.durability.object_storage import ObjectStorage
+from anabranch.durability.patient_storage import PatientStorage, tries_of
 from anabranch.durability.s3 import RETRY_SECONDS, open_s3
+from anabranch.durability.storage import ArrowStorage, LocalStorage, Storage
 from anabranch.errors import (
     CorruptState,
     InvalidArgument,
@@ -50,7 +50,7 @@ class BlobStore:
     """
 
     def __init__(self, location: Location, *, fsync: bool = True) -> None:
-        self._backend: Backend = _open_backend(location, fsync)
+        self._backend: Storage = _open_backend(location, fsync)
         self._given = location
         self._ahead = _AHEAD_LOCAL if self._backend.is_local else _AHEAD_REMOTE
 
@@ -222,7 +222,7 @@ class MemoryBlobStore(BlobStore):
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
         self._given = "memory:"
-        self._backend = MemoryBackend(self._memory)
+        self._backend = MemoryStorage(self._memory)
         self._ahead = 1  # no threads: a simulation must be repeatable
 
     @property
@@ -244,7 +244,7 @@ class MemoryBlobStore(BlobStore):
         self._memory.holds.clear()
 
 
-def _open_backend(location: Location, fsync: bool) -> Backend:
+def _open_backend(location: Location, fsync: bool) -> Storage:
     if isinstance(location, tuple):
         filesystem, path = location
         return _backend_of(filesystem, path, f"{filesystem.type_name}:{path}", fsync)
@@ -252,11 +252,11 @@ def _open_backend(location: Location, fsync: bool) -> Backend:
     if not name:
         raise InvalidArgument("The state location is empty. Give a folder or a URI.")
     if not _URI.match(name):
-        return LocalBackend(os.path.expanduser(name), fsync)
+        return LocalStorage(os.path.expanduser(name), fsync)
     uri = _usual(name)
     if uri.startswith("s3://"):
         s3 = open_s3(uri)
-        return PatientBackend(ObjectBackend(s3.filesystem, s3.path, s3.shown), s3.retry_seconds)
+        return PatientStorage(ObjectStorage(s3.filesystem, s3.path, s3.shown), s3.retry_seconds)
     shown = re.sub(r"://[^/@]*@", "://", name.split("?", 1)[0])
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
@@ -273,14 +273,14 @@ def _usual(uri: str) -> str:
     return re.sub(r"\A(s3a|s3n)://", "s3://", uri)
 
 
-def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Backend:
+def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Storage:
     base, inner = filesystem, path
     while isinstance(base, pafs.SubTreeFileSystem):
         base, inner = base.base_fs, f"{base.base_path.rstrip('/')}/{inner.lstrip('/')}"
     if isinstance(base, pafs.LocalFileSystem):
-        return LocalBackend(inner, fsync)
-    kind = ObjectBackend if base.type_name in _OBJECT_STORES else ArrowBackend
-    return PatientBackend(kind(filesystem, path, shown), RETRY_SECONDS)
+        return LocalStorage(inner, fsync)
+    kind = ObjectStorage if base.type_name in _OBJECT_STORES else ArrowStorage
+    return PatientStorage(kind(filesystem, path, shown), RETRY_SECONDS)
 
 
 def _checked(path: str) -> str:

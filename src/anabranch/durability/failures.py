@@ -60,7 +60,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoreAnswer:
     """What an S3-compatible store answered."""
 
     code: str
@@ -69,7 +69,7 @@ class Answer:
     detail: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Answer | None:
+    def of(cls, error: BaseException) -> StoreAnswer | None:
         """From pyarrow's message, the only place that has it; None for another kind of error."""
         match = _AWS.search(str(error))
         if match is None:
@@ -92,7 +92,7 @@ class Answer:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
-    answer = Answer.of(error)
+    answer = StoreAnswer.of(error)
     if answer is not None:
         return answer.is_passing
     if not isinstance(error, OSError) or isinstance(error, _LASTING):
@@ -102,7 +102,7 @@ def is_passing(error: BaseException) -> bool:
 
 def reason(error: BaseException) -> str:
     """Why, in a few words and without a full stop."""
-    answer = Answer.of(error)
+    answer = StoreAnswer.of(error)
     if answer is not None:
         return str(answer)
     if isinstance(error, OSError) and error.strerror:
@@ -112,7 +112,7 @@ def reason(error: BaseException) -> str:
 
 def advice(error: BaseException, otherwise: str) -> str:
     """What to do; `otherwise` is for an error that is not known here."""
-    answer = Answer.of(error)
+    answer = StoreAnswer.of(error)
     if answer is not None:
         return _store_advice(answer, otherwise)
     number = error.errno if isinstance(error, OSError) else None
@@ -126,7 +126,7 @@ def advice(error: BaseException, otherwise: str) -> str:
     return otherwise
 
 
-def _store_advice(answer: Answer, otherwise: str) -> str:
+def _store_advice(answer: StoreAnswer, otherwise: str) -> str:
     if answer.code == "NO_SUCH_BUCKET":
         return (
             "Create the bucket, correct its name in the location, or add ?endpoint=http://host:port"

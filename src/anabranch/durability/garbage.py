@@ -11,7 +11,7 @@ from anabranch.durability.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedGarbage:
     """Paths that one collection removed."""
 
     manifests: tuple[str, ...] = ()

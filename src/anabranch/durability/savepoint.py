@@ -11,11 +11,11 @@ from typing import Any
 
 from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore
-from anabranch.durability.checkpoints import SparkCheckpoint
 from anabranch.durability.copies import Folder, copy_files
 from anabranch.durability.documents import seal, unseal
 from anabranch.durability.manifest import Manifest
-from anabranch.durability.record import OperatorRecord
+from anabranch.durability.operator_file import OperatorFile
+from anabranch.durability.spark_checkpoint import SparkCheckpoint
 from anabranch.durability.store import LOCATION_FORMAT, StateStore
 from anabranch.errors import CorruptState, FormatNotSupported, InvalidArgument, StateMismatch
 from anabranch.model.keyspace import KeySpace
@@ -69,10 +69,10 @@ class Savepoint:
         """How keys are divided."""
         return KeySpace(self.key_groups, self.bins)
 
-    def record(self, operator: str) -> OperatorRecord:
+    def record(self, operator: str) -> OperatorFile:
         """What must stay the same of an operator."""
         path = names.operator_path(operator)
-        return OperatorRecord.decode(self.folder.read(path), self.folder.full_name(path))
+        return OperatorFile.decode(self.folder.read(path), self.folder.full_name(path))
 
     def manifest(self, operator: str) -> Manifest:
         """Which files make up an operator's state."""

@@ -13,11 +13,11 @@ from anabranch.durability import garbage, names
 from anabranch.durability.blobs import BlobStore, Location
 from anabranch.durability.differences import normalised
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.garbage import Collected, Expired
+from anabranch.durability.garbage import CollectedGarbage, Expired
 from anabranch.durability.locks import Hold
 from anabranch.durability.manifest import FileRef, Manifest
+from anabranch.durability.operator_file import Compare, OperatorFile
 from anabranch.durability.owner import Owner
-from anabranch.durability.record import Compare, OperatorRecord
 from anabranch.errors import (
     CorruptState,
     EpochGap,
@@ -29,7 +29,7 @@ from anabranch.errors import (
 )
 from anabranch.model.keyspace import KeySpace
 
-__all__ = ["LOCATION_FORMAT", "RESTORED_FORMAT", "OperatorRecord", "StateStore"]
+__all__ = ["LOCATION_FORMAT", "RESTORED_FORMAT", "OperatorFile", "StateStore"]
 
 LOCATION_FORMAT = 1
 RESTORED_FORMAT = 2
@@ -56,7 +56,7 @@ class StateStore:
         self.blobs = location
         self._owner = owner or Owner.this_process()
         self._hold: Hold | None = None
-        self._records: dict[str, OperatorRecord] = {}
+        self._records: dict[str, OperatorFile] = {}
         self._manifests: dict[tuple[str, int], Manifest] = {}
         self._epochs: dict[str, list[int]] = {}
         self.pins: Counter[tuple[str, int]] = Counter()
@@ -125,12 +125,12 @@ class StateStore:
         description: Mapping[str, Any],
         keyspace: KeySpace,
         compare: Compare | None = None,
-    ) -> OperatorRecord:
+    ) -> OperatorFile:
         """Create an operator's folder, or check that its state fits what is asked.
 
         `compare` says what of a stored description cannot be read; None: whatever differs.
         """
-        asked = OperatorRecord(name, keyspace, normalised(description))
+        asked = OperatorFile(name, keyspace, normalised(description))
         path = names.operator_path(name)
         if not self.blobs.exists(path):
             if self.blobs.list(names.manifest_folder(name)):
@@ -142,7 +142,7 @@ class StateStore:
         self._records[name] = stored
         return stored
 
-    def operator(self, name: str) -> OperatorRecord:
+    def operator(self, name: str) -> OperatorFile:
         """What is stored about an operator."""
         if name not in self._records:
             self._records[name] = self._decode_record(names.operator_path(name))
@@ -160,7 +160,7 @@ class StateStore:
                 "checkpoint location that it had, or use another state location."
             )
 
-    def _write_record(self, record: OperatorRecord) -> None:
+    def _write_record(self, record: OperatorFile) -> None:
         if record != self.operator(record.name):
             self.check_fence()
             self.blobs.write(names.operator_path(record.name), record.encode())
@@ -245,10 +245,10 @@ class StateStore:
         known = self._known_epochs(operator)
         return not known or snapshot.epoch >= known[0]
 
-    def collect_garbage(self, operator: str, retain: int = 10) -> Collected:
+    def collect_garbage(self, operator: str, retain: int = 10) -> CollectedGarbage:
         """Delete old manifests and the files that only they needed."""
         expired = self.expire(operator, retain)
-        return Collected(expired.manifests, expired.sweep())
+        return CollectedGarbage(expired.manifests, expired.sweep())
 
     def expire(self, operator: str, retain: int) -> Expired:
         """Delete old manifests; the files that only they needed are left to `Expired.sweep`."""
@@ -338,9 +338,9 @@ class StateStore:
             self.epochs(operator)
         return self._epochs[operator]
 
-    def _decode_record(self, path: str) -> OperatorRecord:
+    def _decode_record(self, path: str) -> OperatorFile:
         content = self.blobs.read(path).to_pybytes()
-        return OperatorRecord.decode(content, self.blobs.full_name(path))
+        return OperatorFile.decode(content, self.blobs.full_name(path))
 
     def _remember(self, manifest: Manifest) -> None:
         self._manifests.pop((manifest.operator, manifest.epoch), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from anabranch.migration.plan import Move
+from anabranch.migration.plan import GroupMove
 
 
 class Arrival(Enum):
@@ -23,7 +23,7 @@ class Arrival(Enum):
     """Fetches the keys that its rows and due timers need."""
 
 
-class Order(Enum):
+class ImportPriority(Enum):
     """In which order an import brings what is missing."""
 
     INDEX = "index"
@@ -37,28 +37,28 @@ class Order(Enum):
 class Connect:
     """Targets open their channels to sources."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Make replicas at the targets while the sources go on."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
     """Bring replicas up to date; the result has how many changed entries that took."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
     """Change owners."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
     arrival: Arrival = Arrival.GROUP
     ready_first: bool = False
     """Whether a transaction applies key groups that are here before it waits for others."""
@@ -68,8 +68,8 @@ class Flip:
 class Import:
     """Bring everything that is still missing; afterwards the sources are not needed."""
 
-    moves: tuple[Move, ...]
-    order: Order = Order.INDEX
+    moves: tuple[GroupMove, ...]
+    order: ImportPriority = ImportPriority.INDEX
     by_bin: bool = False
 
 
@@ -77,18 +77,18 @@ class Import:
 class Clean:
     """Drop frozen state and replicas, close channels between peers."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class CloseGate:
     """Let no new batch begin that touches the key groups of these moves; None: no batch at all."""
 
-    moves: tuple[Move, ...] | None = None
+    moves: tuple[GroupMove, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ungate:
+class OpenGate:
     """Let batches begin again."""
 
 
@@ -106,7 +106,7 @@ class NextEpoch:
 class Shadow:
     """From the next batch on, sources and targets both process the rows; or no longer."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
     on: bool = True
 
 
@@ -114,11 +114,11 @@ class Shadow:
 class Lag:
     """Ask the targets whether they kept pace: the result has the key groups that did not."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class SaveAll:
     """Every worker saves all its state in the store."""
 
 
@@ -126,11 +126,11 @@ class Save:
 class Restart:
     """All workers end and start again, under the routing after these moves."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadAll:
     """Every worker loads all its key groups from the store."""
 
 
@@ -143,7 +143,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class AddCount:
     """Add to a counter of the report."""
 
     name: str
@@ -157,17 +157,17 @@ Step = (
     | Flip
     | Import
     | Clean
-    | Gate
-    | Ungate
+    | CloseGate
+    | OpenGate
     | Quiet
     | NextEpoch
     | Shadow
     | Lag
-    | Save
+    | SaveAll
     | Restart
-    | Load
+    | LoadAll
     | Together
-    | Count
+    | AddCount
 )
 
 

@@ -20,7 +20,7 @@ from anabranch.state.columnar.layout import SECTION
 from anabranch.state.contract import Sections
 from anabranch.state.hashing import hash_rows
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import TIMERS, TIMERS_AT, KeyCodec, Layout, Record, Variable
+from anabranch.state.rows.layout import TIMERS, TIMERS_AT, KeyCodec, Record, RowLayout, Variable
 from anabranch.state.rows.nested import codec_of, make_row
 
 _WINDOW = "window"
@@ -134,7 +134,7 @@ class RowReader:
     ) -> None:
         self.keys = Keys(operator, definition.key_schema, "key.")
         self.section = variable
-        self._layout = Layout(definition.key_schema, definition.variables, keyspace)
+        self._layout = RowLayout(definition.key_schema, definition.variables, keyspace)
         named = {v.spec.name: v for v in self._layout.variables}
         self._variable: Variable | None = named.get(variable)
 

@@ -15,8 +15,6 @@ from typing import Any
 from anabranch.errors import EpochGap, ProtocolViolation, ServiceUnavailable
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.model.routing import Routing, lane_groups
-from anabranch.protocol.beginning import begin_error, unknown
-from anabranch.protocol.board import Board
 from anabranch.protocol.coordinator_messages import (
     BatchesIdle,
     BatchesStuck,
@@ -29,11 +27,11 @@ from anabranch.protocol.coordinator_messages import (
     LaneFinished,
     ManifestFailed,
     ManifestWritten,
+    MoveEnded,
+    MoveRequested,
     OperatorRegistered,
     OrderDone,
     OrderFailed,
-    ReconfigurationEnded,
-    ReconfigurationRequested,
     RefuseRequest,
     SendOrder,
     StartWorker,
@@ -46,8 +44,10 @@ from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionRepo
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.fleet import STARTS_MAX, Fleet, WorkerPhase, WorkerView
 from anabranch.protocol.gate import Gate
-from anabranch.protocol.orders import OrderKind, WorkerOrder
-from anabranch.protocol.reconfigurations import Reconfigurations
+from anabranch.protocol.lane_admission import begin_error, unknown
+from anabranch.protocol.move_context import MoveContext
+from anabranch.protocol.move_orders import OrderKind, WorkerOrder
+from anabranch.protocol.move_queue import MoveQueue
 
 __all__ = [
     "STARTS_MAX",
@@ -63,12 +63,12 @@ __all__ = [
     "LaneFinished",
     "ManifestFailed",
     "ManifestWritten",
+    "MoveEnded",
+    "MoveRequested",
     "OperatorRegistered",
     "OperatorView",
     "OrderDone",
     "OrderFailed",
-    "ReconfigurationEnded",
-    "ReconfigurationRequested",
     "RefuseRequest",
     "SendOrder",
     "StartWorker",
@@ -136,11 +136,11 @@ class CoordinatorMachine:
     gate: Gate | None = None
     shadows: dict[KeyGroup, WorkerId] = field(default_factory=dict)
     """Key groups whose rows go to a future owner too."""
-    moves: Reconfigurations = field(init=False)
+    moves: MoveQueue = field(init=False)
     order_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.moves = Reconfigurations(Board(self), self.order_ids)
+        self.moves = MoveQueue(MoveContext(self), self.order_ids)
 
     @classmethod
     def create(cls, routing: Routing) -> tuple[CoordinatorMachine, list[Effect]]:
@@ -170,7 +170,7 @@ class CoordinatorMachine:
                 return self._worker_up(event)
             case WorkerDown():
                 return self._worker_down(event)
-            case ReconfigurationRequested():
+            case MoveRequested():
                 return self.moves.request(event)
             case OrderDone() | OrderFailed():
                 return self.moves.order_ended(event)

@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.protocol.epochs import LaneReport, TransactionReport
-from anabranch.protocol.orders import WorkerOrder
+from anabranch.protocol.move_orders import WorkerOrder
 
 # --- events ------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class WorkerDown:
 
 
 @dataclass(frozen=True, slots=True)
-class ReconfigurationRequested:
+class MoveRequested:
     """Change owners and workers; takes the place of a reconfiguration that runs."""
 
     number: int
@@ -143,7 +143,7 @@ Event = (
     | ManifestFailed
     | WorkerUp
     | WorkerDown
-    | ReconfigurationRequested
+    | MoveRequested
     | OrderDone
     | OrderFailed
     | BatchesIdle
@@ -229,7 +229,7 @@ class SendOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ReconfigurationEnded:
+class MoveEnded:
     """Nothing is left to do for a request."""
 
     number: int
@@ -249,5 +249,5 @@ Effect = (
     | StartWorker
     | StopWorker
     | SendOrder
-    | ReconfigurationEnded
+    | MoveEnded
 )

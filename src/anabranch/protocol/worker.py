@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, ProtocolViolation
 from anabranch.model.ids import Epoch, KeyGroup
-from anabranch.protocol.admission import (
+from anabranch.protocol.exhaustive import unhandled
+from anabranch.protocol.ownership import STORE, Ownership
+from anabranch.protocol.residency import arrived, evicted, loaded
+from anabranch.protocol.transaction_admission import (
     answers,
     is_blocked,
     open_error,
@@ -28,9 +31,6 @@ from anabranch.protocol.admission import (
     replaced,
     superseded,
 )
-from anabranch.protocol.exhaustive import unhandled
-from anabranch.protocol.holding import arrived, evicted, loaded
-from anabranch.protocol.ownership import STORE, Ownership
 from anabranch.protocol.transactions import BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import (
     AnswerTransaction,

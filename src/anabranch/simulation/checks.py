@@ -14,7 +14,7 @@ from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.coordinator import CoordinatorProcess
-    from anabranch.simulation.store import Manifest
+    from anabranch.simulation.store import SimulatedManifest
     from anabranch.simulation.worker import WorkerProcess
 
 
@@ -110,7 +110,7 @@ class Checks:
         invariants.check_manifest(effect, GROUPS)
         self.history.check(effect)
 
-    def manifest_landed(self, manifest: Manifest) -> None:
+    def manifest_landed(self, manifest: SimulatedManifest) -> None:
         """An epoch exists: its state, from the store alone, is the oracle's."""
         restored = self.cluster.store.restore_all(manifest.epoch)
         expected = self.cluster.oracle.states[manifest.epoch]

@@ -22,7 +22,7 @@ from anabranch.simulation.network import Network
 from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
 from anabranch.simulation.scheduler import Scheduler
 from anabranch.simulation.store import Store
-from anabranch.simulation.worker import Exchange, Forward, WorkerProcess
+from anabranch.simulation.worker import Forward, LaneExchange, WorkerProcess
 
 RESTART_TICKS = 20
 SLOW_SHARE, SLOW_TICKS = 0.1, 60
@@ -98,14 +98,14 @@ class Cluster:
         process: WorkerProcess,
         ends: tuple[str, str],
         opened: data.TransactionOpened,
-    ) -> Exchange:
+    ) -> LaneExchange:
         """A stream to a process."""
         self.exchange_count += 1
-        exchange = Exchange(self.exchange_count, task, process, opened, ends)
+        exchange = LaneExchange(self.exchange_count, task, process, opened, ends)
         process.exchanges[opened.tx] = exchange
         return exchange
 
-    def send_rows(self, exchange: Exchange, rows: Rows) -> None:
+    def send_rows(self, exchange: LaneExchange, rows: Rows) -> None:
         """Open, rows, end mark."""
         process, opened = exchange.process, exchange.opened
         label = f"{process.name} tx{opened.tx} of {exchange.task.name}: "
@@ -141,12 +141,12 @@ class Cluster:
         return None
 
     def stream(
-        self, exchange: Exchange, label: str, deliver: Callable[..., None], *args: Any
+        self, exchange: LaneExchange, label: str, deliver: Callable[..., None], *args: Any
     ) -> None:
         """Something that a lane sends in an exchange."""
         self.network.send(exchange.ends, exchange.number, label, deliver, *args)
 
-    def answer_exchange(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
+    def answer_exchange(self, exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
         """Something that a worker sends in an exchange."""
         task = exchange.task
         kind = "refusal" if isinstance(answer, AnabranchError) else "outputs"
@@ -154,11 +154,11 @@ class Cluster:
         self.network.send(exchange.ends, None, label, self._answered, exchange, answer)
 
     @staticmethod
-    def _answered(exchange: Exchange, answer: Answer | AnabranchError) -> None:
+    def _answered(exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
         if not exchange.is_broken:
             exchange.task.answered(exchange, answer)
 
-    def break_exchange(self, exchange: Exchange) -> None:
+    def break_exchange(self, exchange: LaneExchange) -> None:
         """The stream ends; what is on its way may be lost, each side notices in its own time."""
         exchange.is_broken = self.rng.random() < 0.7
         process, task = exchange.process, exchange.task

@@ -9,8 +9,8 @@ from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
 from anabranch.simulation.oracle import GROUPS, OPERATOR
-from anabranch.simulation.orders import Job
-from anabranch.simulation.store import Manifest
+from anabranch.simulation.order_handler import Job
+from anabranch.simulation.store import SimulatedManifest
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -84,7 +84,7 @@ class CoordinatorProcess:
                 self._stop(effect)
             case protocol.SendOrder():
                 self._send(effect)
-            case protocol.ReconfigurationEnded():
+            case protocol.MoveEnded():
                 cluster.moves.ended(effect)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
@@ -102,7 +102,7 @@ class CoordinatorProcess:
             done = protocol.ManifestFailed(effect.operator, effect.epoch, error)
         schedule.after(delay, f"manifest {effect.epoch} reported {is_reported}", self.handle, done)
 
-    def _land(self, manifest: Manifest) -> None:
+    def _land(self, manifest: SimulatedManifest) -> None:
         if self.is_alive or self.cluster.faults.write_survives_writer():
             self.cluster.store.manifests[manifest.epoch] = manifest
             self.cluster.checks.manifest_landed(manifest)

@@ -14,7 +14,7 @@ from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
-    from anabranch.simulation.worker import Exchange
+    from anabranch.simulation.worker import LaneExchange
 
 QUERY = "query-1"
 RETRY_TICKS = 6
@@ -59,7 +59,7 @@ class LaneTask:
         self.missing = set(lane_groups(lane, lanes, GROUPS))
         self.outputs: dict[int, Outputs] = {}
         self.reports: list[TransactionReport] = []
-        self.exchanges: dict[int, Exchange] = {}
+        self.exchanges: dict[int, LaneExchange] = {}
         self.request = 0
         self.tries = 0
 
@@ -130,7 +130,7 @@ class LaneTask:
 
     def _open(
         self, worker: WorkerId, grant: protocol.GrantLane, owned: tuple[int, ...], is_shadow: bool
-    ) -> Exchange | None:
+    ) -> LaneExchange | None:
         cluster = self.cluster
         groups = tuple(KeyGroup(g) for g in owned if g in self.missing)
         process = cluster.process(worker, grant.incarnations[worker])
@@ -153,7 +153,7 @@ class LaneTask:
         cluster.send_rows(exchange, {group: batch[group] for group in groups if group in batch})
         return exchange
 
-    def answered(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
+    def answered(self, exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
         """A worker's answer, or the loss of the stream."""
         if not self.is_alive or self.exchanges.pop(exchange.number, None) is None:
             return

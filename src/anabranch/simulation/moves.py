@@ -41,7 +41,7 @@ class Moves:
 
     def clear(self) -> None:
         """A new coordinator knows nothing of earlier requests."""
-        self.request: protocol.ReconfigurationRequested | None = None
+        self.request: protocol.MoveRequested | None = None
         self.open: dict[int, str] = {}
         self.before: tuple[Owners, tuple[WorkerId, ...]] | None = None
         self.strategy = "none"
@@ -80,7 +80,7 @@ class Moves:
         self.before = present
         self.number += 1
         self.strategy = strategy
-        event = protocol.ReconfigurationRequested(self.number, owners, workers, strategy, options)
+        event = protocol.MoveRequested(self.number, owners, workers, strategy, options)
         self.request, self.is_reached, self.idle_count = event, False, 0
         self.open[self.number] = strategy
         change = sum(a != b for a, b in zip(machine.routing.owners, owners, strict=True))
@@ -117,7 +117,7 @@ class Moves:
 
     # -- end --
 
-    def ended(self, effect: protocol.ReconfigurationEnded) -> None:
+    def ended(self, effect: protocol.MoveEnded) -> None:
         """The coordinator says that nothing is left to do."""
         strategy = self.open.pop(effect.number)
         if effect.number == self.number:

@@ -91,7 +91,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class SimulatedReplica:
     """Where a replica comes from."""
 
     source: WorkerId

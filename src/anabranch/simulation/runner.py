@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from anabranch.simulation.scenario import Result, run_seed
+from anabranch.simulation.scenario import ScenarioResult, run_seed
 
 TAIL_LINES = 40
 GARBAGE_SCENARIOS = 4
@@ -22,7 +22,7 @@ class Summary:
     scenarios: int = 0
     steps: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    failures: list[Result] = field(default_factory=list)
+    failures: list[ScenarioResult] = field(default_factory=list)
 
     @property
     def is_ok(self) -> bool:
@@ -76,7 +76,7 @@ def replay(seed: int) -> str:
     return f"anabranch simulate --seed {seed}"
 
 
-def describe(result: Result) -> str:
+def describe(result: ScenarioResult) -> str:
     """A failed scenario for people."""
     tail = "\n".join(result.trace[-TAIL_LINES:])
     return f"seed {result.seed} failed: {result.failure}\n{tail}\nreplay: {replay(result.seed)}"

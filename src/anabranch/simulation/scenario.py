@@ -22,7 +22,7 @@ _MOVE_WEIGHTS = list(MOVE_FAULTS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScenarioResult:
     """How a scenario ended."""
 
     seed: int
@@ -35,7 +35,7 @@ class Result:
     """How often each mechanism was at work."""
 
 
-def run_seed(seed: int, keep_trace: bool = False) -> Result:
+def run_seed(seed: int, keep_trace: bool = False) -> ScenarioResult:
     """Run the scenario of a seed."""
     rng = Random(seed)
     batches = rng.choice((2, 2, 2, 3, 4))
@@ -54,9 +54,9 @@ def run_seed(seed: int, keep_trace: bool = False) -> Result:
         failure = f"{type(error).__name__}: {error}"
     scheduler, counts = cluster.scheduler, dict(cluster.counts)
     if not failure and not keep_trace:
-        return Result(seed, scheduler.steps, counts=counts)
+        return ScenarioResult(seed, scheduler.steps, counts=counts)
     trace, fingerprint = scheduler.trace_lines(), scheduler.trace_hash()
-    return Result(seed, scheduler.steps, failure, trace, fingerprint, counts)
+    return ScenarioResult(seed, scheduler.steps, failure, trace, fingerprint, counts)
 
 
 def _schedule_moves(cluster: Cluster, batches: int) -> None:

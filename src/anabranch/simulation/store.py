@@ -15,7 +15,7 @@ class NotRestorable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SimulatedManifest:
     """Lists every file that counts for the state as of an epoch, oldest layer first."""
 
     epoch: int
@@ -30,16 +30,16 @@ class Store:
 
     def __init__(self) -> None:
         self.files: dict[str, dict[int, Changes]] = {}
-        self.manifests: dict[int, Manifest] = {}
+        self.manifests: dict[int, SimulatedManifest] = {}
         self.query_id: str | None = None
         self.first: Epoch | None = None
 
-    def prepare(self, effect: WriteManifest) -> Manifest:
+    def prepare(self, effect: WriteManifest) -> SimulatedManifest:
         """The manifest to write: the base's files and the epoch's own."""
         layers: tuple[tuple[TransactionReport, ...], ...] = ()
         if effect.base is not None:
             layers = self._manifest(effect.base).layers
-        return Manifest(effect.epoch, effect.base, (*layers, effect.transactions))
+        return SimulatedManifest(effect.epoch, effect.base, (*layers, effect.transactions))
 
     def restore(self, group: int, as_of: int | None) -> GroupState:
         """A key group as of an epoch: the fold of the files that the manifest lists for it."""
@@ -66,7 +66,7 @@ class Store:
         last = max(self.manifests)
         return last, self.manifests[last].base
 
-    def _manifest(self, epoch: int) -> Manifest:
+    def _manifest(self, epoch: int) -> SimulatedManifest:
         manifest = self.manifests.get(epoch)
         if manifest is None:
             raise NotRestorable(f"epoch {epoch} has no manifest")

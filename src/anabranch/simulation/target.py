@@ -17,7 +17,7 @@ from anabranch.simulation.parcels import (
     Parcel,
     ParcelKind,
     Partial,
-    Replica,
+    SimulatedReplica,
     Want,
     bin_of,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOAD_TICKS, BLOCK_TICKS = 4, 80
 
 
-class Load:
+class PendingLoad:
     """One LoadGroups that is being carried out."""
 
     __slots__ = ("awaited", "effect", "parcels")
@@ -49,8 +49,8 @@ class Target:
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
         self.partial: dict[KeyGroup, Partial] = {}
-        self.replicas: dict[KeyGroup, Replica] = {}
-        self.blocked: dict[KeyGroup, Load] = {}
+        self.replicas: dict[KeyGroup, SimulatedReplica] = {}
+        self.blocked: dict[KeyGroup, PendingLoad] = {}
         """Loads that wait for the import."""
         self.not_imported: set[KeyGroup] = set()
         """Key groups whose import has ended without success: nobody waits for it."""
@@ -66,7 +66,7 @@ class Target:
 
     def load(self, effect: protocol.LoadGroups) -> None:
         """Bring key groups here, each from its source or from the store."""
-        load = Load(effect)
+        load = PendingLoad(effect)
         if not load.awaited:
             self._read(load)
             return
@@ -84,12 +84,12 @@ class Target:
         for source, groups in by_source.items():
             self._fetch(load, source, groups)
 
-    def _stop_waiting(self, group: KeyGroup, source: WorkerId, load: Load) -> None:
+    def _stop_waiting(self, group: KeyGroup, source: WorkerId, load: PendingLoad) -> None:
         if self.process.is_alive and self.blocked.get(group) is load:
             del self.blocked[group]
             self._fetch(load, source, [group])
 
-    def _fetch(self, load: Load, source: WorkerId, groups: list[KeyGroup]) -> None:
+    def _fetch(self, load: PendingLoad, source: WorkerId, groups: list[KeyGroup]) -> None:
         wants = [self._want(load, group) for group in groups]
 
         def serve(process: WorkerProcess, call: Call) -> None:
@@ -102,7 +102,7 @@ class Target:
         tx = load.effect.tx
         ask(self.process, source, f"for {groups} as of {load.effect.as_of} (tx{tx})", serve, then)
 
-    def _want(self, load: Load, group: KeyGroup) -> Want:
+    def _want(self, load: PendingLoad, group: KeyGroup) -> Want:
         process = self.process
         exchange = process.exchanges[load.effect.tx]
         mode = process.machine.owners.arrival[group]
@@ -130,7 +130,7 @@ class Target:
             return None
         return replica.session, held.as_of
 
-    def _brought(self, load: Load, group: KeyGroup, parcel: Parcel | None) -> None:
+    def _brought(self, load: PendingLoad, group: KeyGroup, parcel: Parcel | None) -> None:
         if not self.process.is_alive:
             return
         load.awaited.discard(group)
@@ -139,7 +139,7 @@ class Target:
         if not load.awaited:
             self._read(load)
 
-    def _read(self, load: Load) -> None:
+    def _read(self, load: PendingLoad) -> None:
         """Everything that no source had comes from the store."""
         effect = load.effect
         wanted = tuple(g for g in effect.groups if g not in load.parcels)
@@ -152,7 +152,7 @@ class Target:
         label = f"{self.process.name} tx{effect.tx} load {wanted} as of {effect.as_of}"
         scheduler.after(scheduler.delay(LOAD_TICKS), label, self._loaded, load, wanted)
 
-    def _loaded(self, load: Load, wanted: tuple[KeyGroup, ...]) -> None:
+    def _loaded(self, load: PendingLoad, wanted: tuple[KeyGroup, ...]) -> None:
         process, effect = self.process, load.effect
         if not process.is_alive:
             return

@@ -28,13 +28,13 @@ from anabranch.simulation.oracle import (
     merge,
 )
 from anabranch.simulation.source import Source
-from anabranch.simulation.stored import Stored
+from anabranch.simulation.store_loader import Stored
 from anabranch.simulation.target import Target
 
 if TYPE_CHECKING:
     from anabranch.simulation.calls import Call
     from anabranch.simulation.cluster import Cluster
-    from anabranch.simulation.orders import Job
+    from anabranch.simulation.order_handler import Job
 
 APPLY_TICKS, PERSIST_TICKS = 3, 5
 SHADOW_TICKS = 24
@@ -42,7 +42,7 @@ SHADOW_TICKS = 24
 
 
 @dataclass(slots=True)
-class Exchange:
+class LaneExchange:
     """One stream to a worker process, from a lane or from a worker that forwards rows."""
 
     number: int
@@ -82,14 +82,14 @@ class Forward:
         self.effect = effect
         self.lane = lane
         self.name = f"{process.name} tx{effect.tx}"
-        self.exchange: Exchange | None = None
+        self.exchange: LaneExchange | None = None
 
     @property
     def is_alive(self) -> bool:
         """Whether anybody waits for the outputs."""
         return self.process.is_alive
 
-    def answered(self, exchange: Exchange, answer: Answer | AnabranchError) -> None:
+    def answered(self, exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
         """The new owner's answer, or the loss of the stream."""
         process, effect = self.process, self.effect
         if not process.is_alive or process.forwards.pop(self, False) is False:
@@ -145,12 +145,12 @@ class WorkerProcess:
         self.memory: dict[KeyGroup, GroupState] = {}
         self.cache: dict[int, Cached] = {}
         self.work: dict[int, Work] = {}
-        self.exchanges: dict[int, Exchange] = {}
+        self.exchanges: dict[int, LaneExchange] = {}
         self.tx_count = 0
         self.coordinator = cluster.coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
-        self.version = cluster.coordinator.machine.moves.ground.next_version()
+        self.version = cluster.coordinator.machine.moves.context.next_version()
         """When the process began: whoever copies for an older order is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
@@ -164,23 +164,23 @@ class WorkerProcess:
 
     # -- what reaches the process --
 
-    def open(self, exchange: Exchange) -> None:
+    def open(self, exchange: LaneExchange) -> None:
         """A lane opens an exchange."""
         if self.is_alive and not exchange.is_broken:
             self.handle(exchange.opened)
 
-    def receive(self, exchange: Exchange, rows: Rows) -> None:
+    def receive(self, exchange: LaneExchange, rows: Rows) -> None:
         """Rows arrive."""
         if self.is_alive and not exchange.is_broken:
             for group, added in rows.items():
                 exchange.rows.setdefault(group, []).extend(added)
 
-    def end_mark(self, exchange: Exchange) -> None:
+    def end_mark(self, exchange: LaneExchange) -> None:
         """All rows have arrived."""
         if self.is_alive and not exchange.is_broken:
             self.handle(protocol.RowsComplete(exchange.opened.tx))
 
-    def lane_gone(self, exchange: Exchange) -> None:
+    def lane_gone(self, exchange: LaneExchange) -> None:
         """The stream broke."""
         if self.is_alive and exchange.opened.tx in self.exchanges:
             self.handle(protocol.LaneGone(exchange.opened.tx))

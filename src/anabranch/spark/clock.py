@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.durability.checkpoints import SparkCheckpoint
+from anabranch.durability.spark_checkpoint import SparkCheckpoint
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.processor.contract import BatchTimes
 from anabranch.spark.plan import OperatorPlan

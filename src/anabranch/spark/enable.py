@@ -15,7 +15,7 @@ from anabranch.spark.stateful import grouping_of
 METHODS = ("transformWithState", "transformWithStateInPandas")
 
 
-class Takeover:
+class MethodTakeover:
     """Replaces two methods of GroupedData while it is on; static DataFrames stay Spark's."""
 
     def __init__(

@@ -56,7 +56,7 @@ def lane_function(config: LaneConfig) -> LaneFunction:
 
     def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _freeze_modules()
-        return LaneRun(config, Task.current()).run(batches)
+        return LaneRun(config, LaneTask.current()).run(batches)
 
     return run_lane
 
@@ -68,7 +68,7 @@ def _freeze_modules() -> None:
 
 
 @dataclass(frozen=True)
-class Task:
+class LaneTask:
     """Which batch and which lane this task is."""
 
     query_id: str
@@ -77,7 +77,7 @@ class Task:
     attempt: int
 
     @classmethod
-    def current(cls) -> Task:
+    def current(cls) -> LaneTask:
         """Read from Spark's task context."""
         context = TaskContext.get()
         assert context is not None
@@ -94,7 +94,7 @@ class Task:
 class LaneRun:
     """One run of a lane."""
 
-    def __init__(self, config: LaneConfig, task: Task) -> None:
+    def __init__(self, config: LaneConfig, task: LaneTask) -> None:
         self._config = config
         self._task = task
         self._coordinator = Peer(

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.durability.blobs import Location
-from anabranch.durability.store import OperatorRecord, StateStore
+from anabranch.durability.store import OperatorFile, StateStore
 from anabranch.spark.state_shapes import shapes_of
 from anabranch.state.rows.layout import TIMERS
 
@@ -67,7 +67,7 @@ def metadata_rows(location: Location) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _about(record: OperatorRecord) -> Mapping[str, Any]:
+def _about(record: OperatorFile) -> Mapping[str, Any]:
     description = record.description
     kind = description["kind"]
     return {

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from anabranch.durability.blobs import BlobStore, Location
+from anabranch.durability.group_restore import load_groups
 from anabranch.durability.manifest import Manifest
 from anabranch.durability.names import manifest_path
-from anabranch.durability.restore import load_groups
 from anabranch.durability.store import StateStore
 from anabranch.errors import CorruptState, EpochGap, InvalidArgument
 from anabranch.spark.state_shapes import Shape, shapes_of

@@ -17,14 +17,12 @@ from anabranch.processor.columnar.aggregates import WINDOW_END, WINDOW_START
 from anabranch.spark import state_types
 from anabranch.state.arrow_types import arrow_type
 from anabranch.state.columnar.compare import equal, list_parts
-from anabranch.state.columnar.layout import SECTION
-from anabranch.state.columnar.layout import Layout as ColumnarLayout
+from anabranch.state.columnar.layout import SECTION, ColumnarLayout
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.columnar.values import flat
 from anabranch.state.contract import GroupState
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import EXPIRY, POSITION, TIMERS, Kind, VariableSpec
-from anabranch.state.rows.layout import Layout as RowLayout
+from anabranch.state.rows.layout import EXPIRY, POSITION, TIMERS, Kind, RowLayout, VariableSpec
 
 KEY, WINDOW, KEY_GROUP = "key", "window", "key_group"
 TIMER_COLUMN = "expiration_timestamp_ms"

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from anabranch.errors import InvalidArgument, needs_extra
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.columnar.grouping import Places
-from anabranch.state.columnar.layout import Layout as ColumnarLayout
+from anabranch.state.columnar.layout import ColumnarLayout
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import Layout as RowLayout
+from anabranch.state.rows.layout import RowLayout
 
 BACKENDS = ("memory", "rocksdb")
 """Names that `StateService(backend=...)` takes."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.state.pool import PARCELS
+from anabranch.state.memory_pools import PARCELS
 from anabranch.transport.wire import Message
 
 PARCEL_SCHEMA = pa.schema([pa.field("parcel", pa.large_binary())])

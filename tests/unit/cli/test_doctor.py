@@ -36,7 +36,7 @@ def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is True
     wanted = ["python", "pyspark", "pyarrow", "pandas", "numpy", "java", "cores", "memory"]
-    extras = ["[rocksdb]", "[plot]", "[riotbench]", "[bench]"]
+    extras = ["[rocksdb]", "[plot]", "[bench]"]
     assert list(report["findings"]) == wanted + extras
 
 
@@ -80,19 +80,8 @@ def test_extras_are_those_of_the_project() -> None:
     settings = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     section = settings.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     wanted = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE))
-    assert set(EXTRAS) == wanted - {"dev"}
-
-
-@pytest.mark.parametrize("words", [["throughput"], ["backends"], ["backends", "--parts", "rows"]])
-def test_a_benchmark_says_at_once_what_is_missing(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(EXTRAS, "bench", Extra(("no_such_package",), ""))
-    assert main(["bench", *words]) == 2
-    said = capsys.readouterr().err
-    assert "needs no_such_package" in said
-    assert "pip install '.[bench]'" in said
-    assert "--parts" in said
+    mine = {name for name, extra in EXTRAS.items() if not extra.install}
+    assert mine == wanted - {"dev"}
 
 
 @pytest.mark.parametrize(

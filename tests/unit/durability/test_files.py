@@ -11,15 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from anabranch.durability.blobs import MemoryBlobStore
-from anabranch.durability.changelog import decode_changelog, encode_changelog
-from anabranch.durability.frame import MAGIC, size_and_crc
-from anabranch.durability.pages import PageFile
-from anabranch.durability.restore import read_groups
-from anabranch.durability.snapshot import SNAPSHOT, encode_snapshot
-from anabranch.errors import CorruptState, FormatNotSupported
-from anabranch.model.keyspace import HASH, KeySpace
 from tests.unit.durability.samples import (
     SMALL,
     by_group,
@@ -28,6 +19,15 @@ from tests.unit.durability.samples import (
     in_order,
     random_hashes,
 )
+
+from anabranch.durability.blobs import MemoryBlobStore
+from anabranch.durability.changelog import decode_changelog, encode_changelog
+from anabranch.durability.frame import MAGIC, size_and_crc
+from anabranch.durability.group_restore import read_groups
+from anabranch.durability.pages import PageFile
+from anabranch.durability.snapshot import SNAPSHOT, encode_snapshot
+from anabranch.errors import CorruptState, FormatNotSupported
+from anabranch.model.keyspace import HASH, KeySpace
 
 DUE = ("a", "count")
 

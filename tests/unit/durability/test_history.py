@@ -8,14 +8,6 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
-from anabranch.durability import names
-from anabranch.durability.blobs import MemoryBlobStore
-from anabranch.durability.changelog import encode_changelog
-from anabranch.durability.manifest import FileRef, file_ref, next_manifest
-from anabranch.durability.restore import load_groups
-from anabranch.durability.snapshot import encode_snapshot
-from anabranch.durability.store import StateStore
 from tests.unit.durability.samples import (
     SMALL,
     DictState,
@@ -24,6 +16,14 @@ from tests.unit.durability.samples import (
     entries,
     ordered_by_bin,
 )
+
+from anabranch.durability import names
+from anabranch.durability.blobs import MemoryBlobStore
+from anabranch.durability.changelog import encode_changelog
+from anabranch.durability.group_restore import load_groups
+from anabranch.durability.manifest import FileRef, file_ref, next_manifest
+from anabranch.durability.snapshot import encode_snapshot
+from anabranch.durability.store import StateStore
 
 OPERATOR = "an operator/ü"
 SECTIONS = ("value", "timers")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.durability.samples import SMALL
 
 from anabranch.durability.manifest import (
     FileRef,
@@ -19,7 +20,6 @@ from anabranch.durability.manifest import (
 )
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
-from tests.unit.durability.samples import SMALL
 
 FIXED: dict[str, Any] = {
     "operator": "op",

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.durability.samples import SMALL, DictState, changes
 
 from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore, MemoryBlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.documents import seal
 from anabranch.durability.garbage import deletable
+from anabranch.durability.group_restore import load_groups
 from anabranch.durability.manifest import FileRef, Manifest, file_ref, next_manifest
-from anabranch.durability.restore import load_groups
 from anabranch.durability.store import StateStore
 from anabranch.errors import (
     CorruptState,
@@ -30,7 +31,6 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.model.keyspace import KeySpace
-from tests.unit.durability.samples import SMALL, DictState, changes
 
 DESCRIPTION = {"kind": "count", "key": ["a"], "variables": {"count": "long"}}
 

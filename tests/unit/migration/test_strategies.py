@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from anabranch.errors import InvalidArgument
 from anabranch.migration import steps as step
 from anabranch.migration.plan import (
-    Move,
+    GroupMove,
     by_pair,
     in_rounds,
     moves_between,
@@ -28,13 +28,13 @@ from anabranch.migration.strategies import STANDBY, STRATEGIES, check, steps_of
 from anabranch.model.ids import KeyGroup, WorkerId
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
-MOVES = tuple(Move(KeyGroup(g), W1, W2 if g % 2 else W3) for g in range(6))
+MOVES = tuple(GroupMove(KeyGroup(g), W1, W2 if g % 2 else W3) for g in range(6))
 
 
 def run(
     name: str,
     outcomes: dict[type, Outcome] | None = None,
-    moves: tuple[Move, ...] = MOVES,
+    moves: tuple[GroupMove, ...] = MOVES,
     **options: Any,
 ) -> list[Any]:
     """All steps of a strategy; parts that run together come one after the other."""
@@ -54,15 +54,15 @@ def run(
 
 
 def kinds(found: list[Any]) -> list[str]:
-    return [type(wanted).__name__ for wanted in found if not isinstance(wanted, step.Count)]
+    return [type(wanted).__name__ for wanted in found if not isinstance(wanted, step.AddCount)]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("pause", "Gate Flip Import Ungate"),
+        ("pause", "CloseGate Flip Import OpenGate"),
         ("order-unaware", "Flip Import"),
-        ("stop-restart", "Gate Quiet Save Restart Load Ungate"),
+        ("stop-restart", "CloseGate Quiet SaveAll Restart LoadAll OpenGate"),
         ("rhino", "Copy NextEpoch CatchUp Flip Import"),
         ("replicate", "Copy Shadow CatchUp NextEpoch Lag Flip Shadow Import"),
         ("lazy", "Connect Flip Import Clean"),
@@ -106,7 +106,7 @@ def test_arrivals(name: str, arrival: Arrival) -> None:
 def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
     found = run("live", {step.CatchUp: Outcome({"delta_rows": 99})}, delta=10)
     assert kinds(found) == ["Copy", "CatchUp", "CatchUp", "Flip", "Import", "Clean"]
-    assert step.Count("post_copies") in found
+    assert step.AddCount("post_copies") in found
     assert next(w for w in found if isinstance(w, step.Flip)).arrival is Arrival.KEY
 
 
@@ -123,7 +123,9 @@ def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
 def test_waves_of_live_are_smaller_where_key_groups_are_large(
     group_mib: int, waves: list[int]
 ) -> None:
-    running = steps_of("live", tuple(Move(KeyGroup(g), W1, W2) for g in range(12)), {"wave": 4})
+    running = steps_of(
+        "live", tuple(GroupMove(KeyGroup(g), W1, W2) for g in range(12)), {"wave": 4}
+    )
     found: list[int] = []
     wanted = next(running)
     while wanted is not None:
@@ -140,7 +142,7 @@ def test_waves_of_live_are_smaller_where_key_groups_are_large(
 
 
 def test_waves_of_live_take_one_source_after_the_other() -> None:
-    moves = tuple(Move(KeyGroup(g), (W1, W2)[g % 2], W3) for g in range(16))
+    moves = tuple(GroupMove(KeyGroup(g), (W1, W2)[g % 2], W3) for g in range(16))
     copies = [
         wanted for wanted in run("live", moves=moves, wave=4) if isinstance(wanted, step.Copy)
     ]
@@ -150,7 +152,9 @@ def test_waves_of_live_take_one_source_after_the_other() -> None:
 
 def test_small_waves_of_live_are_not_copied_ahead() -> None:
     """Once it is known that key groups are small, and until they are not."""
-    running = steps_of("live", tuple(Move(KeyGroup(g), W1, W2) for g in range(10)), {"wave": 2})
+    running = steps_of(
+        "live", tuple(GroupMove(KeyGroup(g), W1, W2) for g in range(10)), {"wave": 2}
+    )
     group_bytes = iter([1 << 20, 1 << 20, 3 << 20, 0, 0])
     found: list[str] = []
     wanted = next(running)
@@ -158,7 +162,7 @@ def test_small_waves_of_live_are_not_copied_ahead() -> None:
         name, outcome = type(wanted).__name__, Outcome()
         if name == "Copy" or (name == "Import" and found[-2] != "CatchUp"):
             outcome = Outcome({"bytes": 2 * next(group_bytes)})
-        if not isinstance(wanted, step.Count):
+        if not isinstance(wanted, step.AddCount):
             found.append(name)
         try:
             wanted = running.send(outcome)
@@ -189,7 +193,7 @@ def test_replicate_does_not_run_after_a_source_that_is_faster() -> None:
 def test_standby_never_ends() -> None:
     running = steps_of(STANDBY, MOVES, {})
     seen = [type(next(running)).__name__ for _ in range(7)]
-    assert seen == ["Copy", "NextEpoch", "CatchUp", "Count", "NextEpoch", "CatchUp", "Count"]
+    assert seen == ["Copy", "NextEpoch", "CatchUp", "AddCount", "NextEpoch", "CatchUp", "AddCount"]
 
 
 @pytest.mark.parametrize(("plan", "rounds"), [("all-at-once", 1), ("fluid", 6), ("batched", 6)])
@@ -218,7 +222,7 @@ def test_options() -> None:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[Move, ...]:
+def plans(draw: st.DrawFn) -> tuple[GroupMove, ...]:
     workers = st.sampled_from([W1, W2, W3, WorkerId("w4")])
     before = draw(st.lists(workers, min_size=1, max_size=40))
     after = draw(st.lists(workers, min_size=len(before), max_size=len(before)))
@@ -226,7 +230,7 @@ def plans(draw: st.DrawFn) -> tuple[Move, ...]:
 
 
 @given(plans(), st.integers(1, 5))
-def test_rounds_have_every_move_once(moves: tuple[Move, ...], size: int) -> None:
+def test_rounds_have_every_move_once(moves: tuple[GroupMove, ...], size: int) -> None:
     for rounds in (in_rounds(moves, size), without_clashes(moves, size)):
         flat = [move for some in rounds for move in some]
         assert sorted(flat, key=lambda m: m.group) == list(moves)
@@ -234,7 +238,7 @@ def test_rounds_have_every_move_once(moves: tuple[Move, ...], size: int) -> None
 
 
 @given(plans(), st.integers(1, 5))
-def test_rounds_are_bounded(moves: tuple[Move, ...], size: int) -> None:
+def test_rounds_are_bounded(moves: tuple[GroupMove, ...], size: int) -> None:
     for some in in_rounds(moves, size):
         assert max(Counter(m.target for m in some).values()) <= size
     for some in without_clashes(moves, size):
@@ -243,7 +247,7 @@ def test_rounds_are_bounded(moves: tuple[Move, ...], size: int) -> None:
 
 
 @given(plans())
-def test_pairs(moves: tuple[Move, ...]) -> None:
+def test_pairs(moves: tuple[GroupMove, ...]) -> None:
     pairs = by_pair(moves)
     assert sum(len(some) for some in pairs.values()) == len(moves)
     for (source, target), some in pairs.items():

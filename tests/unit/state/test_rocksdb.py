@@ -17,7 +17,7 @@ from anabranch.errors import InvalidArgument, LocationError, LocationNotWritable
 from anabranch.model.keyspace import KeySpace
 from anabranch.state import backend
 from anabranch.state.backend import check_backend
-from anabranch.state.columnar.layout import Layout
+from anabranch.state.columnar.layout import ColumnarLayout
 from anabranch.state.rocksdb.database import Database, Namespace
 from anabranch.state.rocksdb.records import RecordCodec
 
@@ -45,7 +45,9 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_entries_to_bytes_and_back(name: str) -> None:
     kind, values = COLUMNS[name]
-    layout = Layout(pa.schema([("k", pa.int64())]), pa.schema([("s", kind), ("t", pa.string())]))
+    layout = ColumnarLayout(
+        pa.schema([("k", pa.int64())]), pa.schema([("s", kind), ("t", pa.string())])
+    )
     codec = RecordCodec(layout)
     rng = np.random.default_rng(1)
     size = 200
@@ -71,7 +73,7 @@ def test_entries_to_bytes_and_back(name: str) -> None:
 def test_a_type_that_cannot_be_kept() -> None:
     kind = pa.list_(pa.dictionary(pa.int8(), pa.string()))
     with pytest.raises(InvalidArgument, match='backend="memory"'):
-        RecordCodec(Layout(pa.schema([]), pa.schema([("s", kind)])))
+        RecordCodec(ColumnarLayout(pa.schema([]), pa.schema([("s", kind)])))
 
 
 @pytest.fixture

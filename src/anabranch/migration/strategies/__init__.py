@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from anabranch.errors import InvalidArgument
-from anabranch.migration.plan import Move
+from anabranch.migration.plan import GroupMove
 from anabranch.migration.steps import Steps
 from anabranch.migration.strategies.drrs import drrs
 from anabranch.migration.strategies.lazy import lazy
@@ -66,7 +66,7 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, Integral) and int(value) > 0 and not isinstance(value, bool)
 
 
-def steps_of(name: str, moves: tuple[Move, ...], options: Mapping[str, Any]) -> Steps:
+def steps_of(name: str, moves: tuple[GroupMove, ...], options: Mapping[str, Any]) -> Steps:
     """Start a strategy."""
     if name == STANDBY:
         return standby(moves)

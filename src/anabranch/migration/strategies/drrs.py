@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move, by_pair
+from anabranch.migration.plan import GroupMove, by_pair
 from anabranch.migration.steps import (
+    AddCount,
     Arrival,
-    Count,
     Flip,
     Import,
+    ImportPriority,
     NextEpoch,
-    Order,
     Steps,
     Together,
 )
 
 
-def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 7) -> Steps:
+def drrs(moves: tuple[GroupMove, ...], *, concurrency: int = 2, subscale: int = 7) -> Steps:
     """Divide the moves of each pair of workers into subscales; run a few of them at a time.
 
     The published planner takes half of a pair's mean number of key groups, at least 7, which is
@@ -36,20 +36,20 @@ def drrs(moves: tuple[Move, ...], *, concurrency: int = 2, subscale: int = 7) ->
     yield Together(tuple(parts), limit)
 
 
-def _subscale(moves: tuple[Move, ...], batches_before: int) -> Steps:
+def _subscale(moves: tuple[GroupMove, ...], batches_before: int) -> Steps:
     for _ in range(batches_before):
         yield NextEpoch()
-    yield Count("subscales")
+    yield AddCount("subscales")
     yield Flip(moves, Arrival.GROUP, ready_first=True)
-    yield Import(moves, Order.WAITING)
+    yield Import(moves, ImportPriority.WAITING)
 
 
-def _alternating(subscales: list[tuple[Move, ...]]) -> list[tuple[Move, ...]]:
+def _alternating(subscales: list[tuple[GroupMove, ...]]) -> list[tuple[GroupMove, ...]]:
     """Subscales of different pairs in turn, so that those that run together share few workers."""
-    queues: dict[object, list[tuple[Move, ...]]] = {}
+    queues: dict[object, list[tuple[GroupMove, ...]]] = {}
     for subscale in subscales:
         queues.setdefault((subscale[0].source, subscale[0].target), []).append(subscale)
-    result: list[tuple[Move, ...]] = []
+    result: list[tuple[GroupMove, ...]] = []
     while queues:
         for pair in list(queues):
             result.append(queues[pair].pop(0))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move
-from anabranch.migration.steps import Arrival, Clean, Connect, Flip, Import, Order, Steps
+from anabranch.migration.plan import GroupMove
+from anabranch.migration.steps import Arrival, Clean, Connect, Flip, Import, ImportPriority, Steps
 
 
-def lazy(moves: tuple[Move, ...]) -> Steps:
+def lazy(moves: tuple[GroupMove, ...]) -> Steps:
     """Start, in transition, finish."""
     yield Connect(moves)
     yield Flip(moves, Arrival.KEY)
-    yield Import(moves, Order.HOT, by_bin=True)
+    yield Import(moves, ImportPriority.HOT, by_bin=True)
     yield Clean(moves)

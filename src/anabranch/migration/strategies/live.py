@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from anabranch.migration.plan import Move, first_round
+from anabranch.migration.plan import GroupMove, first_round
 from anabranch.migration.steps import (
+    AddCount,
     Arrival,
     CatchUp,
     Clean,
     Copy,
-    Count,
     Flip,
     Import,
+    ImportPriority,
     NextEpoch,
-    Order,
     Outcome,
     Step,
     Steps,
@@ -27,7 +27,7 @@ SMALL_BYTES = 4 << 20
 """So much is over before the next batch needs it: a copy ahead would only cost calls."""
 
 
-def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
+def live(moves: tuple[GroupMove, ...], *, wave: int = 4, delta: int = 50_000) -> Steps:
     """Waves of at most `wave` key groups per target; flip when fewer than `delta` entries lag.
 
     One source after the other: a wave has fewer pairs of workers to talk to, and lanes that have
@@ -36,9 +36,9 @@ def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Step
     left, size, group_bytes = tuple(sorted(moves, key=lambda move: move.source)), wave, 0
     while left:
         step, left = first_round(left, size)
-        yield Count("waves")
+        yield AddCount("waves")
         if 0 < size * group_bytes <= SMALL_BYTES:
-            yield Count("small_waves")
+            yield AddCount("small_waves")
             brought = yield from _at_once(step)
         else:
             brought = yield from _pre_copy(step, delta)
@@ -47,7 +47,7 @@ def live(moves: tuple[Move, ...], *, wave: int = 4, delta: int = 50_000) -> Step
         size = max(1, min(wave, WAVE_BYTES // max(1, group_bytes)))
 
 
-def _pre_copy(step: tuple[Move, ...], delta: int) -> Generator[Step, Outcome, int]:
+def _pre_copy(step: tuple[GroupMove, ...], delta: int) -> Generator[Step, Outcome, int]:
     """Copy while the source goes on; bytes that were copied."""
     copied = yield Copy(step)
     converged = False
@@ -68,12 +68,12 @@ def _pre_copy(step: tuple[Move, ...], delta: int) -> Generator[Step, Outcome, in
         yield Flip(step)
         yield Import(step)
     else:
-        yield Count("post_copies")
+        yield AddCount("post_copies")
         yield from _post_copy(step)
     return copied["bytes"]
 
 
-def _at_once(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
+def _at_once(step: tuple[GroupMove, ...]) -> Generator[Step, Outcome, int]:
     """In as few calls as can be, and what the sources still hold goes at the end of the move."""
     yield NextEpoch()
     yield Flip(step)
@@ -81,8 +81,8 @@ def _at_once(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
     return imported["bytes"]
 
 
-def _post_copy(step: tuple[Move, ...]) -> Generator[Step, Outcome, int]:
+def _post_copy(step: tuple[GroupMove, ...]) -> Generator[Step, Outcome, int]:
     """Change owners first: transactions fetch the keys that they need; bytes that were fetched."""
     yield Flip(step, Arrival.KEY)
-    imported = yield Import(step, Order.HOT, by_bin=True)
+    imported = yield Import(step, ImportPriority.HOT, by_bin=True)
     return imported["bytes"]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move, in_rounds
+from anabranch.migration.plan import GroupMove, in_rounds
 from anabranch.migration.steps import (
+    AddCount,
     Arrival,
     Clean,
     Connect,
-    Count,
     Flip,
     Import,
+    ImportPriority,
     NextEpoch,
-    Order,
     Steps,
 )
 
 
-def meces(moves: tuple[Move, ...], *, batch: int = 4) -> Steps:
+def meces(moves: tuple[GroupMove, ...], *, batch: int = 4) -> Steps:
     """The four control messages of each round; the next one waits for all acknowledgements.
 
     The published system moves 10 of 128 key groups in a round, and a record waits for its own bin.
@@ -25,7 +25,7 @@ def meces(moves: tuple[Move, ...], *, batch: int = 4) -> Steps:
     for step in in_rounds(moves, batch):
         yield Connect(step)  # PREPARE
         yield NextEpoch()
-        yield Count("rounds")
+        yield AddCount("rounds")
         yield Flip(step, Arrival.BIN)  # CREATE
-        yield Import(step, Order.HOT, by_bin=True)  # GRADUAL_FETCH
+        yield Import(step, ImportPriority.HOT, by_bin=True)  # GRADUAL_FETCH
         yield Clean(step)  # CLEAN

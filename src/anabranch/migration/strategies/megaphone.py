@@ -6,22 +6,22 @@ Its bin, the unit of routing, is our key group: choose `key_groups` as fine as i
 from __future__ import annotations
 
 from anabranch.errors import InvalidArgument
-from anabranch.migration.plan import Move, without_clashes
-from anabranch.migration.steps import Arrival, Count, Flip, Import, NextEpoch, Steps
+from anabranch.migration.plan import GroupMove, without_clashes
+from anabranch.migration.steps import AddCount, Arrival, Flip, Import, NextEpoch, Steps
 
 PLANS = ("all-at-once", "fluid", "batched")
 
 
-def megaphone(moves: tuple[Move, ...], *, plan: str = "batched", batch: int = 4) -> Steps:
+def megaphone(moves: tuple[GroupMove, ...], *, plan: str = "batched", batch: int = 4) -> Steps:
     """A key group that moves is frozen until it has arrived; the rest goes on."""
     for step in rounds(moves, plan, batch):
         yield NextEpoch()
-        yield Count("steps")
+        yield AddCount("steps")
         yield Flip(step, Arrival.BLOCK)
         yield Import(step)
 
 
-def rounds(moves: tuple[Move, ...], plan: str, batch: int) -> list[tuple[Move, ...]]:
+def rounds(moves: tuple[GroupMove, ...], plan: str, batch: int) -> list[tuple[GroupMove, ...]]:
     """The moves of each step."""
     if plan == "all-at-once":
         return [moves]

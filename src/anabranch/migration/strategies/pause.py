@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move
-from anabranch.migration.steps import Arrival, Flip, Gate, Import, Steps, Ungate
+from anabranch.migration.plan import GroupMove
+from anabranch.migration.steps import Arrival, CloseGate, Flip, Import, OpenGate, Steps
 
 
-def pause(moves: tuple[Move, ...]) -> Steps:
+def pause(moves: tuple[GroupMove, ...]) -> Steps:
     """Lanes without moving key groups go on."""
-    yield Gate(moves)
+    yield CloseGate(moves)
     yield Flip(moves, Arrival.BLOCK)
     yield Import(moves)
-    yield Ungate()
+    yield OpenGate()

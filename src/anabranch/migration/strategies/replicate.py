@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move
+from anabranch.migration.plan import GroupMove
 from anabranch.migration.steps import CatchUp, Copy, Flip, Import, Lag, NextEpoch, Shadow, Steps
 
 ROUNDS_MAX = 20
@@ -10,7 +10,7 @@ VAIN_MAX = 3
 """Rounds that bring more than the copy did: the source changes faster than we copy."""
 
 
-def replicate(moves: tuple[Move, ...]) -> Steps:
+def replicate(moves: tuple[GroupMove, ...]) -> Steps:
     """The outputs of the new owner are dropped until the switch."""
     copied = yield Copy(moves)
     yield Shadow(moves)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from anabranch.migration.plan import Move
-from anabranch.migration.steps import Gate, Load, Quiet, Restart, Save, Steps, Ungate
+from anabranch.migration.plan import GroupMove
+from anabranch.migration.steps import CloseGate, LoadAll, OpenGate, Quiet, Restart, SaveAll, Steps
 
 
-def stop_restart(moves: tuple[Move, ...]) -> Steps:
+def stop_restart(moves: tuple[GroupMove, ...]) -> Steps:
     """Nothing runs between the gate and the last load."""
-    yield Gate()
+    yield CloseGate()
     yield Quiet()
-    yield Save()
+    yield SaveAll()
     yield Restart(moves)
-    yield Load()
-    yield Ungate()
+    yield LoadAll()
+    yield OpenGate()

@@ -22,7 +22,7 @@ from anabranch.state.columnar.arena import TooManyBytes
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.keyed import KeyedEntries
-from anabranch.state.columnar.layout import SECTION, Layout, columns_of
+from anabranch.state.columnar.layout import SECTION, ColumnarLayout, columns_of
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.columnar.values import flat, to_numpy
 from anabranch.state.contract import GroupState, Sections
@@ -84,7 +84,7 @@ class ColumnarEngine:
         self._processor = definition.processor
         self._definition = definition
         self._keyspace = keyspace
-        self._layout = Layout(
+        self._layout = ColumnarLayout(
             definition.key_schema, self._processor.state_schema, self._processor.expiry
         )
         width = self._layout.record.itemsize

@@ -26,7 +26,7 @@ from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
 from anabranch.processor.rows.expiring import remove_expired
 from anabranch.processor.rows.frames import FrameReader, FrameWriter
 from anabranch.processor.rows.grouping import KeyedRows, group_rows
-from anabranch.processor.rows.handle import WorkerHandle
+from anabranch.processor.rows.handle import ProcessorHandle
 from anabranch.processor.rows.input import make_rows
 from anabranch.processor.rows.looking import look_up
 from anabranch.processor.rows.output import RowWriter
@@ -34,7 +34,7 @@ from anabranch.processor.rows.variables import in_order
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, TIMERS_AT, Layout
+from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, TIMERS_AT, RowLayout
 from anabranch.state.rows.sections import changelog_of
 
 
@@ -52,7 +52,7 @@ class RowEngine:
     ) -> None:
         self._definition = definition
         self._backend = backend
-        self._layout = Layout(
+        self._layout = RowLayout(
             definition.key_schema,
             definition.variables,
             keyspace,
@@ -61,7 +61,7 @@ class RowEngine:
         )
         self._keyspace = keyspace
         self._cursor = Cursor()
-        self._handle = WorkerHandle(
+        self._handle = ProcessorHandle(
             definition.time_mode,
             self._cursor,
             {variable.spec.name: variable for variable in self._layout.variables},

@@ -218,7 +218,7 @@ class RecordingHandle(_Handle):
         return schema
 
 
-class WorkerHandle(_Handle):
+class ProcessorHandle(_Handle):
     """Worker side: state variables and timers of the current key."""
 
     def __init__(self, time_mode: str, cursor: Cursor, variables: Mapping[str, Variable]) -> None:

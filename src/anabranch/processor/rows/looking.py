@@ -13,12 +13,12 @@ from anabranch.processor.contract import View
 from anabranch.state.backend import Backend
 from anabranch.state.contract import Sections
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import Layout, Record
+from anabranch.state.rows.layout import Record, RowLayout
 from anabranch.state.rows.sections import export_records
 
 
 def look_up(
-    layout: Layout, backend: Backend, views: Mapping[int, View], keys: pa.Table
+    layout: RowLayout, backend: Backend, views: Mapping[int, View], keys: pa.Table
 ) -> Sections:
     """All state variables and timers of keys (HASH and the key columns) of some key groups."""
     hashes = keys.column(HASH).to_numpy()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.state.columnar.grouping import Places
-from anabranch.state.pool import STATE
+from anabranch.state.memory_pools import STATE
 
 _CHUNK_BYTES_MAX = 256 << 20
 _GROWTH = 1.25

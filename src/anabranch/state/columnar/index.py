@@ -22,7 +22,7 @@ _DELTA_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SortedRun:
     """Hashes in order, the slot of each; slot -1 is a removed entry."""
 
     hashes: Int64s
@@ -49,11 +49,11 @@ class Run:
         live = slots >= 0
         return needles[live], slots[live]
 
-    def merge(self, hashes: Int64s, slots: Slots) -> Run:
+    def merge(self, hashes: Int64s, slots: Slots) -> SortedRun:
         """This run with sorted entries added and removed ones gone."""
         old = self.live()
         if not len(old.hashes):
-            return Run(hashes, slots)
+            return SortedRun(hashes, slots)
         size = len(old.hashes) + len(hashes)
         at = old.hashes.searchsorted(hashes) + np.arange(len(hashes))
         rest = np.ones(size, bool)
@@ -64,23 +64,23 @@ class Run:
         merged_slots[at] = slots
         merged_hashes[rest] = old.hashes
         merged_slots[rest] = old.slots
-        return Run(merged_hashes, merged_slots)
+        return SortedRun(merged_hashes, merged_slots)
 
-    def live(self) -> Run:
+    def live(self) -> SortedRun:
         """This run without removed entries."""
         if not self.removed:
             return self
         keep = self.slots >= 0
-        return Run(self.hashes[keep], self.slots[keep])
+        return SortedRun(self.hashes[keep], self.slots[keep])
 
-    def without(self, gone: npt.NDArray[np.bool_]) -> Run:
+    def without(self, gone: npt.NDArray[np.bool_]) -> SortedRun:
         """This run with the marked entries removed."""
         count = int(np.count_nonzero(gone))
         if not count:
             return self
         slots = self.slots.copy()
         slots[gone] = -1
-        run = Run(self.hashes, slots, self.removed + count)
+        run = SortedRun(self.hashes, slots, self.removed + count)
         return run.live() if run.removed * 2 > len(slots) else run
 
     def marks(self, hashes: Int64s, slots: Slots) -> npt.NDArray[np.bool_]:
@@ -96,8 +96,8 @@ class Run:
 class HashIndex:
     """Immutable map from hash to slots."""
 
-    main: Run = Run(_NO_HASHES, _NO_SLOTS)
-    delta: Run = Run(_NO_HASHES, _NO_SLOTS)
+    main: SortedRun = SortedRun(_NO_HASHES, _NO_SLOTS)
+    delta: SortedRun = SortedRun(_NO_HASHES, _NO_SLOTS)
     repeats: bool = False
     """Some hash may have several live entries: different keys with the same hash."""
 

@@ -17,7 +17,7 @@ from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.index import Slots
 from anabranch.state.columnar.layout import (
     KEPT_BITS,
-    Layout,
+    ColumnarLayout,
     Part,
     Unchanged,
     columns_of,
@@ -37,7 +37,7 @@ class KeyedEntries:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ColumnarLayout,
         tables: Sequence[GroupTable],
         bounds: Places,
         hashes: Int64s,
@@ -59,7 +59,7 @@ class KeyedEntries:
     @classmethod
     def find(
         cls,
-        layout: Layout,
+        layout: ColumnarLayout,
         tables: Sequence[GroupTable],
         bounds: Places,
         hashes: Int64s,
@@ -87,7 +87,7 @@ class KeyedEntries:
     @classmethod
     def at(
         cls,
-        layout: Layout,
+        layout: ColumnarLayout,
         tables: Sequence[GroupTable],
         bounds: Places,
         hashes: Int64s,
@@ -349,7 +349,7 @@ def _last_given(segments: Segments, is_given: npt.NDArray[np.bool_]) -> Places:
 
 
 def _bits_now(
-    bits: npt.NDArray[np.uint64], log: pa.Table, layout: Layout
+    bits: npt.NDArray[np.uint64], log: pa.Table, layout: ColumnarLayout
 ) -> npt.NDArray[np.uint64]:
     """KEPT counts state columns as they were when the changelog was written: as they are now."""
     others = {HASH, OP, KEPT, *layout.keys.names}

@@ -38,7 +38,7 @@ class Part:
     in_arena: bool
 
 
-class Layout:
+class ColumnarLayout:
     """Columns of a table: keys first, then state."""
 
     def __init__(self, keys: pa.Schema, state: pa.Schema, expiry: str | None = None) -> None:

@@ -16,7 +16,7 @@ from anabranch.state.columnar.index import HashIndex, Slots
 from anabranch.state.columnar.keyed import replay
 from anabranch.state.columnar.layout import (
     SECTION,
-    Layout,
+    ColumnarLayout,
     Records,
     columns_of,
     fixed,
@@ -24,7 +24,7 @@ from anabranch.state.columnar.layout import (
 )
 from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
-from anabranch.state.pool import PARCELS
+from anabranch.state.memory_pools import PARCELS
 
 UNKNOWN = -(2**63)
 NEVER = 2**63 - 1
@@ -42,7 +42,7 @@ class GroupTable:
     discarded has moved for good: it stays so after an undo.
     """
 
-    def __init__(self, layout: Layout, keyspace: KeySpace) -> None:
+    def __init__(self, layout: ColumnarLayout, keyspace: KeySpace) -> None:
         self.layout = layout
         self.index = HashIndex()
         self.arenas = [Arena(part.kind) for part in layout.arena_parts]

@@ -12,13 +12,13 @@ from anabranch.errors import LocationError
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.backend import MemoryBackend
 from anabranch.state.columnar.grouping import Places
-from anabranch.state.columnar.layout import Layout as ColumnarLayout
+from anabranch.state.columnar.layout import ColumnarLayout
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.rocksdb import rows, tables
 from anabranch.state.rocksdb.database import Database, Namespace
 from anabranch.state.rocksdb.records import RecordCodec
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import Layout as RowLayout
+from anabranch.state.rows.layout import RowLayout
 
 
 class RocksBackend(MemoryBackend):

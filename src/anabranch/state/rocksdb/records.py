@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.model.keyspace import Int64s
-from anabranch.state.columnar.layout import Layout
+from anabranch.state.columnar.layout import ColumnarLayout
 from anabranch.state.rocksdb.shredding import Shredder, apart, interleaved
 
 Raw = npt.NDArray[np.void]
@@ -24,7 +24,7 @@ Raw = npt.NDArray[np.void]
 class RecordCodec:
     """Of one layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ColumnarLayout) -> None:
         self._raw = layout.raw
         self._shredders = [Shredder(part.kind) for part in layout.arena_parts]
         self._segments = sum(shredder.segments for shredder in self._shredders)

@@ -14,7 +14,7 @@ from anabranch.state.contract import Sections
 from anabranch.state.rocksdb.database import Namespace
 from anabranch.state.rows.cells import MapCell, count_entries
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout, Record
+from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Record, RowLayout
 from anabranch.state.rows.sections import load_sections
 
 Hints = set[tuple[int, int]]
@@ -34,7 +34,7 @@ class StoredRows(RowGroupState):
 
     __slots__ = ("__weakref__", "_dirty", "_here", "_hints", "_keys_below", "space")
 
-    def __init__(self, layout: Layout, space: Namespace) -> None:
+    def __init__(self, layout: RowLayout, space: Namespace) -> None:
         super().__init__(layout)
         self.space = space
         self._keys_below = 0
@@ -265,7 +265,7 @@ def _by_hash(items: Iterable[tuple[Any, Record]]) -> dict[int, list[tuple[Any, R
     return found
 
 
-def _dumps(layout: Layout, items: list[tuple[Any, Record]]) -> bytes:
+def _dumps(layout: RowLayout, items: list[tuple[Any, Record]]) -> bytes:
     """Keys with the same hash and their records as one value."""
     if layout.maps:
         items = [(key, _with_maps(layout, record, dict)) for key, record in items]
@@ -275,7 +275,7 @@ def _dumps(layout: Layout, items: list[tuple[Any, Record]]) -> bytes:
         return pickle.dumps(items, pickle.HIGHEST_PROTOCOL)
 
 
-def _loads(layout: Layout, value: bytes) -> list[tuple[Any, Record]]:
+def _loads(layout: RowLayout, value: bytes) -> list[tuple[Any, Record]]:
     loads = pickle.loads if value[0] == _PICKLED else marshal.loads
     items: list[tuple[Any, Record]] = loads(value)
     if layout.maps:
@@ -283,7 +283,7 @@ def _loads(layout: Layout, value: bytes) -> list[tuple[Any, Record]]:
     return items
 
 
-def _with_maps(layout: Layout, record: Record, convert: Any) -> Record:
+def _with_maps(layout: RowLayout, record: Record, convert: Any) -> Record:
     record = record.copy()
     for slot in layout.maps:
         if record[slot] is not None:
@@ -291,7 +291,7 @@ def _with_maps(layout: Layout, record: Record, convert: Any) -> Record:
     return record
 
 
-def _hints_of(layout: Layout, record: Record) -> Hints:
+def _hints_of(layout: RowLayout, record: Record) -> Hints:
     hints = {(TIMERS_AT, time_ms) for time_ms in record[TIMERS_AT] or ()}
     for variable in layout.expiring:
         slot, cell = variable.slot, record[variable.slot]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.state.columnar.grouping import Places
 from anabranch.state.columnar.index import HashIndex, Slots
-from anabranch.state.columnar.layout import SECTION, Layout
+from anabranch.state.columnar.layout import SECTION, ColumnarLayout
 from anabranch.state.columnar.table import NEVER, UNKNOWN, GroupTable
 from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
@@ -35,7 +35,7 @@ class StoredTable(GroupTable):
     For hashes that are not here the database counts.
     """
 
-    def __init__(self, layout: Layout, codec: RecordCodec, space: Namespace) -> None:
+    def __init__(self, layout: ColumnarLayout, codec: RecordCodec, space: Namespace) -> None:
         super().__init__(layout, space.keyspace)
         self.space = space
         self._codec = codec

@@ -6,7 +6,7 @@ import sys
 from itertools import islice
 from typing import Any
 
-from anabranch.state.rows.layout import TIMERS_AT, Layout, Record
+from anabranch.state.rows.layout import TIMERS_AT, Record, RowLayout
 
 ABSENT: Any = object()
 _SAMPLE = 32
@@ -64,7 +64,7 @@ def is_empty(record: Record) -> bool:
     return all(cell is None or (type(cell) is MapCell and not cell) for cell in record[TIMERS_AT:])
 
 
-def count_entries(layout: Layout, record: Record) -> int:
+def count_entries(layout: RowLayout, record: Record) -> int:
     """Number of section rows that a record makes."""
     found = len(record[TIMERS_AT] or ())
     for variable in layout.variables:

@@ -13,7 +13,7 @@ from anabranch.model.keyspace import Int64s
 from anabranch.state.contract import Sections
 from anabranch.state.rows.cells import count_entries, is_empty, size_of
 from anabranch.state.rows.expiry import ExpiryIndex
-from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Layout, Record
+from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Record, RowLayout
 from anabranch.state.rows.sections import export_records, load_sections
 
 _SAMPLE = 32
@@ -32,7 +32,7 @@ class RowGroupState:
         "undo_log",
     )
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
         self.records: dict[Any, Record] = {}
         """Canonical key to record. Emptied records stay until the next `begin`."""

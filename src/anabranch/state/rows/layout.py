@@ -179,7 +179,7 @@ class Variable:
         )
 
 
-class Layout:
+class RowLayout:
     """The state of one operator; shared by all its key groups in a worker."""
 
     def __init__(

@@ -19,7 +19,7 @@ from anabranch.errors import StateMismatch
 from anabranch.model.keyspace import DELETE, UPSERT
 from anabranch.state.contract import Sections
 from anabranch.state.rows.cells import ABSENT, MapCell, is_empty
-from anabranch.state.rows.layout import HASH_AT, TIMERS, TIMERS_AT, Layout, Record, Variable
+from anabranch.state.rows.layout import HASH_AT, TIMERS, TIMERS_AT, Record, RowLayout, Variable
 
 if TYPE_CHECKING:
     from anabranch.state.rows.group import RowGroupState
@@ -45,7 +45,7 @@ class _Rows:
         self.keys.append(key)
         self.cells.append(cell)
 
-    def table(self, layout: Layout, variable: Variable | None, *, changelog: bool) -> Any:
+    def table(self, layout: RowLayout, variable: Variable | None, *, changelog: bool) -> Any:
         """`cells` are values, `(value, expiry)` pairs, or timers' expiries; None in a DELETE."""
         schema = layout.schema_of(variable, changelog=changelog)
         columns = [pa.array(np.array(self.hashes, np.int64))]
@@ -72,7 +72,7 @@ class _Rows:
         return pa.Table.from_arrays(columns, schema=schema)
 
 
-def export_records(layout: Layout, keys: Sequence[Any], records: Sequence[Record]) -> Sections:
+def export_records(layout: RowLayout, keys: Sequence[Any], records: Sequence[Record]) -> Sections:
     """Snapshot sections; every variable has one, also an empty one."""
     sections: Sections = {}
     timers = _Rows()
@@ -108,7 +108,7 @@ def _add_elements(rows: _Rows, key: Any, record: Record, cell: list[Any], start:
         rows.positions.append(position)
 
 
-def changelog_of(layout: Layout, states: Iterable[RowGroupState]) -> tuple[Sections, int, int]:
+def changelog_of(layout: RowLayout, states: Iterable[RowGroupState]) -> tuple[Sections, int, int]:
     """Changelog of a transaction over all its key groups; also the rows updated and removed."""
     touched: list[tuple[Any, Record | None, Record]] = []
     for state in states:

@@ -1,0 +1,1 @@
+"""Benchmarks and workloads for Anabranch: a distribution of its own."""

@@ -1,0 +1,69 @@
+"""`anabranch bench backends`: state larger than memory, beside Spark's own RocksDB."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from anabranch.cli.arguments import count
+from anabranch.cli.java import check_java
+from anabranch.cli.progress import print_result, show_progress
+
+if TYPE_CHECKING:
+    from anabranch.cli.main import Subparsers
+
+PARTS = ("aggregate", "rows", "beyond", "beyond-rows")
+
+
+def register(kinds: Subparsers) -> None:
+    """Add the benchmark's parser."""
+    parser = kinds.add_parser(
+        "backends",
+        help='backend "rocksdb" beside Spark\'s RocksDB; state larger than memory',
+        description=(
+            "Key-count on both sides, state over RocksDB on both; then state of three times the "
+            "memory that workers are given for it, with aggregates and in the row API."
+        ),
+        epilog="example: anabranch bench backends --parts beyond --state-memory-mb 128",
+    )
+    add = parser.add_argument
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (all)")
+    add("--rows", type=count, default=500_000, help="rows a batch (500000)")
+    add("--keys", type=count, default=1_000_000, help="number of keys (1000000)")
+    add("--batches", type=count, default=5, help="warm batches measured (5)")
+    add("--native-rows", type=count, default=50_000, help="... in part rows, compared (50000)")
+    add("--beyond-batches", type=count, default=12, help="batches over the large state (12)")
+    add("--beyond-rows", type=count, default=50_000, help="... with so many rows (50000)")
+    add("--state-memory-mb", type=count, default=64, help="memory limit of each worker (64)")
+    add("--workers", type=count, default=2, help="worker processes (2)")
+    add("--json", action="store_true", help="print JSON, one line for each")
+    parser.set_defaults(run=run_backends)
+
+
+def run_backends(args: argparse.Namespace) -> int:
+    """Run and print; the exit code says whether all targets were met."""
+    from anabranch.state.backend import check_backend
+
+    check_backend("rocksdb", args.state_memory_mb << 20, None)
+    check_java()
+    from anabranch.loadtest.session import spark_session
+    from anabranch_bench.bench.backends import BackendsBench, BackendSettings
+    from anabranch_bench.cli.bench import line
+
+    settings = BackendSettings(
+        rows=args.rows,
+        keys=args.keys,
+        batches=args.batches,
+        native_rows=args.native_rows,
+        state_memory_bytes=args.state_memory_mb << 20,
+        beyond_batches=args.beyond_batches,
+        beyond_rows=args.beyond_rows,
+        workers=args.workers,
+    )
+    passed = True
+    with spark_session() as (spark, folder):
+        bench = BackendsBench(spark, folder, settings, show_progress)
+        for comparison in bench.run(args.parts):
+            passed &= comparison.passed
+            print_result(line(comparison), comparison.to_json() if args.json else None)
+    return 0 if passed else 1

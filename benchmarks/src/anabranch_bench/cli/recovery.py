@@ -1,0 +1,73 @@
+"""`anabranch bench recovery`: restarts with states of several sizes, beside Spark's own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from anabranch.cli.arguments import count, positive
+from anabranch.cli.java import check_java
+from anabranch.cli.progress import print_result, show_progress
+from anabranch.state.scratch import Scratch
+
+if TYPE_CHECKING:
+    from anabranch.cli.main import Subparsers
+
+
+def register(kinds: Subparsers) -> None:
+    """Add the benchmark's parser."""
+    parser = kinds.add_parser(
+        "recovery",
+        help="the first commit after a crash of everything, by the size of the state",
+        description=(
+            "Key-count with a payload. With state of each size the driver, its JVM and all workers "
+            "are killed (SIGKILL) in the middle of a batch, then a new one starts: the time from "
+            "its Spark session being ready to the first committed batch, with what is needed read "
+            "first (hybrid), with all state read first (local), and with Spark's own operator."
+        ),
+        epilog="example: anabranch bench recovery --state-gb 0.25 1 --sides hybrid spark",
+    )
+    add = parser.add_argument
+    add("--state-gb", nargs="+", type=positive, metavar="GB", default=[0.5, 1.0, 2.0, 4.0])
+    add("--sides", nargs="+", choices=("hybrid", "local", "spark"), help="which ones (all)")
+    add("--rows", type=count, default=1_000, help="rows of the first batch (1000)")
+    add("--repeat", type=count, default=3, help="restarts with each state (3)")
+    add("--workers", type=count, default=2, help="worker processes (2)")
+    add("--json", action="store_true", help="print JSON, one line for each")
+    parser.set_defaults(run=run_recovery)
+
+
+def run_recovery(args: argparse.Namespace) -> int:
+    """Run and print; the exit code says whether the time grows with the state."""
+    check_java()
+    from anabranch_bench.bench.recovery import (
+        FLATNESS_MAX,
+        SIDES,
+        Recovery,
+        RecoveryBench,
+        RecoverySettings,
+        flatness,
+    )
+
+    settings = RecoverySettings(
+        state_gb=tuple(sorted(args.state_gb)),
+        sides=tuple(args.sides or SIDES),
+        rows=args.rows,
+        repeat=args.repeat,
+        workers=args.workers,
+    )
+    found: list[Recovery] = []
+    with closing(Scratch()) as scratch:
+        for recovery in RecoveryBench(scratch.path, settings, show_progress).run():
+            found.append(recovery)
+            print_result(recovery.line(), recovery.to_json() if args.json else None)
+    ratio = flatness(found)
+    if ratio is None:
+        return 0
+    passed = ratio <= FLATNESS_MAX
+    verdict = {"ratio_of_ends": ratio, "target": FLATNESS_MAX, "passed": passed}
+    said = f"{ratio:.2f} times between the ends, at most {FLATNESS_MAX}"
+    print(json.dumps(verdict) if args.json else f"{said}: {'met' if passed else 'MISSED'}")
+    return 0 if passed else 1

@@ -1,0 +1,1 @@
+"""What runs in the Spark driver: epochs, routing, manifests, moves, lookups, maintenance."""

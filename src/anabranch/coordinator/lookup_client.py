@@ -1,0 +1,138 @@
+"""Live lookups: the state of single keys as of the last committed epoch, while queries run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.coordinator.operator_record import OperatorRecord
+from anabranch.errors import InvalidArgument, ServiceUnavailable
+from anabranch.model.keyspace import HASH, KeySpace
+from anabranch.processes.worker_pool import WorkerPool
+from anabranch.processor.readers import Reader, reader_of
+from anabranch.protocol.coordinator import CoordinatorMachine
+from anabranch.state.contract import Sections
+from anabranch.transport.client import Peer
+from anabranch.transport.packing import pack_keys
+
+LOOKUP_SECONDS_MAX = 60.0
+"""For so long a lookup waits for workers that are being started."""
+
+RETRY_SECONDS = 0.05
+
+
+class LiveState:
+    """The state of an operator, or of one of its state variables, key by key.
+
+    Every answer is the state as of the last epoch that is committed when the question is asked; all
+    keys of one question are as of the same epoch.
+    """
+
+    def __init__(self, lookups: LookupClient, operator: str, reader: Reader) -> None:
+        self._lookups = lookups
+        self._operator = operator
+        self._reader = reader
+
+    def get(self, key: Any = ()) -> Any:
+        """The value of a key; None if it has none.
+
+        A key of one column is given as its value, others as a tuple or a dict in the order or with
+        the names of the grouping; a window as (start, end).
+        """
+        return self.get_many([key])[0]
+
+    def get_many(self, keys: Iterable[Any]) -> list[Any]:
+        """The values of many keys, in their order, as of one epoch."""
+        return self.read(keys)[1]
+
+    def read(self, keys: Iterable[Any]) -> tuple[int | None, list[Any]]:
+        """The epoch (None: before the first) and the values of keys as of it."""
+        canonical, table = self._reader.keys.table(list(keys))
+        epoch, answers = self._lookups.ask(self._operator, self._reader.section, table)
+        values = self._reader.values(answers)
+        return epoch, [values.get(key) for key in canonical]
+
+    def __repr__(self) -> str:
+        return f"LiveState({self._operator!r}, by {', '.join(self._reader.keys.columns)})"
+
+
+class LookupClient:
+    """Asks workers for the coordinator."""
+
+    def __init__(
+        self,
+        machine: CoordinatorMachine,
+        lock: threading.RLock,
+        pool: WorkerPool,
+        operators: Mapping[str, OperatorRecord],
+        keyspace: KeySpace,
+    ) -> None:
+        self._machine = machine
+        self._lock = lock
+        self._pool = pool
+        self._operators = operators
+        self._keyspace = keyspace
+
+    def state(self, operator: str, variable: str | None) -> LiveState:
+        """Check that there is such state."""
+        with self._lock:
+            known = self._operators.get(operator)
+            names = list(self._operators)
+        if known is None:
+            raise InvalidArgument(
+                f"There is no operator {operator!r} in this service, only: "
+                f"{', '.join(map(repr, names)) or 'none'}. Define it first."
+            )
+        reader = reader_of(operator, known.definition, variable, self._keyspace)
+        return LiveState(self, operator, reader)
+
+    def ask(self, operator: str, section: str, keys: pa.Table) -> tuple[int | None, list[Sections]]:
+        """A section of keys as of the last committed epoch, which is said too."""
+        deadline = time.monotonic() + LOOKUP_SECONDS_MAX
+        while True:
+            try:
+                return self._ask(operator, section, keys)
+            except ServiceUnavailable:  # a worker has gone, or got another definition
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def _ask(
+        self, operator: str, section: str, keys: pa.Table
+    ) -> tuple[int | None, list[Sections]]:
+        with self._lock:
+            view = self._machine.operators[operator]
+            as_of, owners = view.committed, self._machine.routing.owners
+            definition = self._operators[operator].definition_id
+        groups = self._keyspace.group_of(keys.column(HASH).to_numpy())
+        asked: dict[str, tuple[Peer, list[int]]] = {}
+        for group in np.unique(groups).tolist():
+            peer = self._peer(owners[group])
+            asked.setdefault(peer.address, (peer, []))[1].append(group)
+        answers: list[Sections] = []
+        for peer, some in asked.values():
+            message = {
+                "operator": operator,
+                "definition": definition,
+                "section": section,
+                "as_of": as_of,
+                "keys": pack_keys(keys.filter(pa.array(np.isin(groups, some)))),
+            }
+            for _, sections in peer.stream("look-up", message, LOOKUP_SECONDS_MAX):
+                answers.append(sections)
+        return as_of, answers
+
+    def _peer(self, owner: str) -> Peer:
+        """The owner, or whoever is there: all can read the store."""
+        peers = self._pool.peers()
+        for worker, peer in peers.items():
+            if worker == owner:
+                return peer
+        if not peers:
+            raise ServiceUnavailable("All workers are being started. Try again in a moment.")
+        return next(iter(peers.values()))

@@ -1,0 +1,248 @@
+"""What the coordinator's runtime remembers of an operator, and the picture that status() gives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark import cloudpickle
+
+from anabranch.coordinator import steady_clock
+from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
+from anabranch.durability.names import snapshot_folder
+from anabranch.durability.operator_file import OperatorFile
+from anabranch.errors import AnabranchError, displaced
+from anabranch.model.ids import Epoch, WorkerId
+from anabranch.model.routing import Routing
+from anabranch.model.stats import add_stats
+from anabranch.processes.worker_pool import WorkerPool
+from anabranch.processor.contract import BatchTimes, OperatorDefinition
+from anabranch.protocol.coordinator_messages import OperatorRegistered
+from anabranch.protocol.epochs import TransactionReport
+from anabranch.transport.wire import encode
+
+BATCHES_KEPT = 1000
+"""For reports of moves."""
+BATCHES_SHOWN = 100
+"""By status()."""
+
+
+@dataclass(slots=True)
+class BatchTiming:
+    """How long an operator took for one batch, for status()."""
+
+    epoch: int
+    started: float
+    """Unix time."""
+    seconds: float | None = None
+    stats: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OperatorRecord:
+    """An operator as the coordinator's runtime knows it."""
+
+    name: str
+    definition: OperatorDefinition
+    pickled: bytes
+    initial: list[str]
+    definition_id: int
+    is_restored: bool = False
+    """From a savepoint: there is state before the first epoch."""
+    timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
+    times: tuple[int, BatchTimes] | None = None
+    begun_epoch: int = -1
+    begun: set[int] = field(default_factory=set)
+    """Task attempts of that epoch that have begun."""
+    existing: tuple[int, list[int]] | None = None
+    """The last epoch that exists, and the key groups whose rows waited in it."""
+    alive_at: float = 0.0
+    """When a batch began, one of its lanes came to its end, or it was committed, last."""
+
+    def check_begin(self, epoch: int, attempt: int) -> None:
+        """Refuse a task that begins twice: it runs several lanes in turn, as coalesce() does."""
+        if epoch == self.begun_epoch and attempt in self.begun:
+            raise displaced(self.name)
+
+    def note_begin(self, epoch: int, attempt: int, asked: float) -> None:
+        """A task was allowed to begin; `asked` is when it wanted to."""
+        if self.begun_epoch != epoch:
+            self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
+            self.timings.append(BatchTiming(epoch, asked))
+            self.alive_at = steady_clock.now()
+        self.timings[-1].started = min(self.timings[-1].started, asked)
+        self.begun.add(attempt)
+
+    def note_finish(self, lane: int, stats: dict[str, int]) -> None:
+        """A lane came to its end; one that runs again and again is no sign of life."""
+        if lane not in self.lane_stats:
+            self.alive_at = steady_clock.now()
+        self.lane_stats[lane] = stats
+
+    def exists(self, manifest: Manifest | None) -> None:
+        """The epoch of this manifest exists, and is the last one."""
+        if manifest is not None:
+            self.existing = manifest.epoch, manifest.extra.get(DEFERRED, [])
+
+    def waits(self, epoch: int, is_shadowed: bool) -> list[int] | None:
+        """The key groups whose rows wait in an epoch, if that is settled; None: workers choose.
+
+        Spark may have the outputs of an epoch that runs again: the same rows wait as the first
+        time. Where two workers process the same rows, none wait: one drops what the other emits.
+        """
+        last, waited = self.existing or (None, [])
+        if last == epoch:
+            return waited
+        return [] if is_shadowed else None
+
+    def notes(
+        self, epoch: int, checkpoint: str, transactions: Iterable[TransactionReport]
+    ) -> dict[str, Any]:
+        """For the manifest: the batch's clocks; whether state may have rows that wait."""
+        notes: dict[str, Any] = {}
+        if self.times is not None and self.times[0] == epoch:
+            notes["times"] = asdict(self.times[1])
+        if checkpoint in ("unaligned", "independent"):
+            notes[ROWS_WAIT] = checkpoint
+        deferred = sorted(group for tx in transactions for group in tx.deferred)
+        if deferred:  # perhaps as the mode before had it
+            notes = {ROWS_WAIT: "unaligned", **notes, DEFERRED: deferred}
+        return notes
+
+    def note_commit(self, epoch: int) -> float | None:
+        """The epoch exists; how long it took."""
+        self.alive_at = steady_clock.now()
+        timing = self.timings[-1] if self.timings else None
+        if timing is None or timing.epoch != epoch:
+            return None
+        timing.seconds = steady_clock.now() - timing.started
+        for stats in list(self.lane_stats.values()):
+            add_stats(timing.stats, stats)
+        return timing.seconds
+
+
+def packed(
+    name: str, definition_id: int, definition: OperatorDefinition, is_restored: bool
+) -> bytes:
+    """An operator as it is installed in workers."""
+    header = {
+        "operator": name,
+        "definition": definition_id,
+        "python_path": [os.path.abspath(path) for path in sys.path],
+        "restored": is_restored,
+    }
+    return encode(header) + b"\n" + bytes(cloudpickle.dumps(definition))
+
+
+def registered(
+    record: OperatorFile, epochs: Sequence[int], start_empty: bool
+) -> OperatorRegistered:
+    """What the protocol must know of an operator's location."""
+    *_, before, committed = (None, None, *map(Epoch, epochs))
+    return OperatorRegistered(
+        record.name,
+        record.query_id,
+        committed,
+        before,
+        None if record.first_epoch is None else Epoch(record.first_epoch),
+        start_empty,
+        None if record.restored_epoch is None else Epoch(record.restored_epoch),
+        record.continues,
+    )
+
+
+def describe(
+    summary: Mapping[str, Any],
+    routing: Routing,
+    operators: Mapping[str, OperatorRecord],
+    pool: WorkerPool,
+) -> dict[str, Any]:
+    """Plain values about workers and operators."""
+    pids = pool.pids()
+    reports = {}
+    for worker, peer in pool.peers().items():
+        try:
+            reports[worker] = peer.call("status", {}, timeout_seconds=10)
+        except AnabranchError:
+            continue  # it just went away; the next call shows its replacement
+    return {
+        "routing_version": summary["routing_version"],
+        "key_groups": len(routing.owners),
+        "workers": {
+            worker: {
+                "status": phase,
+                "pid": pids.get(worker),
+                "restarts": restarts,
+                "key_groups": len(routing.groups_of(worker)),
+                **_totals(reports.get(worker)),
+            }
+            for worker, (phase, restarts) in summary["workers"].items()
+        },
+        "operators": {
+            name: {
+                "last_epoch": committed,
+                **_operator_totals(name, reports),
+                "in_memory": _in_memory(name, reports, routing)
+                if committed is not None or operators[name].is_restored
+                else 1.0,  # of nothing
+                "hit_rate": _hit_rate(name, reports),
+                "batches": [
+                    asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
+                ],
+            }
+            for name, committed in summary["committed"].items()
+        },
+    }
+
+
+def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
+    operators = report["operators"].values() if report else []
+    return {key: sum(op[key] for op in operators) for key in ("rows", "bytes")}
+
+
+def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
+    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
+    return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
+
+
+def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing) -> float:
+    """Share of the state, by bins; after a restart it comes from the store."""
+    found = {w: r for w, r in reports.items() if name in r["operators"]}
+    here = 0.0
+    for worker in set(routing.owners):
+        groups = len(routing.groups_of(worker))
+        if worker in found:  # else it has just started, or just gone
+            report = found[worker]
+            here += groups - report["operators"][name]["bins_in_store"] / report["bins"]
+    return round(max(0.0, here / max(1, len(routing.owners))), 3)
+
+
+def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float | None:
+    """Share of rows whose key was in memory, since the workers started.
+
+    None: there were none, or the backend does not tell.
+    """
+    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
+    rows = sum(operator["rows_seen"] for operator in found)
+    missed = [operator["rows_missed"] for operator in found]
+    return round(max(0.0, 1 - sum(missed) / rows), 4) if rows and None not in missed else None
+
+
+def written_files(
+    operator: str, transactions: Iterable[TransactionReport]
+) -> tuple[list[FileRef], list[FileRef]]:
+    """What transactions have made durable: changelogs, and whole states of key groups."""
+    written = []
+    for tx in transactions:
+        for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
+            groups = set(tx.groups).intersection(ref.groups)
+            if groups:
+                written.append(ref.only(groups))
+    folder = snapshot_folder(operator)
+    full = [ref for ref in written if ref.path.startswith(folder)]
+    return [ref for ref in written if ref not in full], full

@@ -1,0 +1,159 @@
+"""The part of the service with which users move state while queries run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from numbers import Real
+from typing import Any, Literal, overload
+
+from anabranch.coordinator.move_handle import MoveHandle
+from anabranch.coordinator.move_request import MoveWish
+from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.planning import Forecast, TargetLayout
+from anabranch.errors import InvalidArgument
+from anabranch.migration.strategies import STANDBY, check
+
+
+class ServiceMoves:
+    """rescale, move, drain, rebalance, standby."""
+
+    def _reconfigurer(self) -> MoveRunner:
+        raise NotImplementedError
+
+    @overload
+    def rescale(
+        self, workers: int, *, strategy: str = ..., dry_run: Literal[False] = ..., **how: Any
+    ) -> MoveHandle: ...
+
+    @overload
+    def rescale(
+        self, workers: int, *, strategy: str = ..., dry_run: Literal[True], **how: Any
+    ) -> Forecast: ...
+
+    def rescale(
+        self,
+        workers: int,
+        *,
+        strategy: str = "live",
+        dry_run: bool = False,
+        assignment: str = "minimal",
+        **how: Any,
+    ) -> MoveHandle | Forecast:
+        """Change the number of workers while queries run; returns at once.
+
+        Parameters
+        ----------
+        workers : int
+            How many there shall be.
+        strategy : str
+            How key groups move: "live" (default), "stop-restart", "pause", "replicate",
+            "megaphone", "rhino", "order-unaware", "meces", "drrs" or "lazy".
+        dry_run : bool
+            Only say what would be done: the result is a Forecast.
+        assignment : str
+            "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
+        **how
+            wait : bool: return only at the end.
+            bytes_per_second : int: limit for copies ("live" and "lazy" adapt their pace).
+            latency_target : float: seconds that a batch may take before copies slow down; by
+            default 1.1 times the median of the batches before.
+            Options of the strategy: wave, delta (live), batch (meces, megaphone), plan
+            (megaphone), concurrency, subscale (drrs).
+
+        Returns
+        -------
+        MoveHandle
+            `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A request that
+            comes while another one runs takes its place.
+        """
+        return self._reconfigure(
+            lambda moves: moves.rescale(workers, assignment), strategy, dry_run, how, assignment
+        )
+
+    @overload
+    def move(
+        self, key_groups: Iterable[int], to: str, *, dry_run: Literal[False] = ..., **how: Any
+    ) -> MoveHandle: ...
+
+    @overload
+    def move(
+        self, key_groups: Iterable[int], to: str, *, dry_run: Literal[True], **how: Any
+    ) -> Forecast: ...
+
+    def move(
+        self,
+        key_groups: Iterable[int],
+        to: str,
+        *,
+        strategy: str = "live",
+        dry_run: bool = False,
+        **how: Any,
+    ) -> MoveHandle | Forecast:
+        """Move some key groups to a worker; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.move(key_groups, to), strategy, dry_run, how)
+
+    @overload
+    def drain(self, worker: str, *, dry_run: Literal[False] = ..., **how: Any) -> MoveHandle: ...
+
+    @overload
+    def drain(self, worker: str, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
+
+    def drain(
+        self, worker: str, *, strategy: str = "live", dry_run: bool = False, **how: Any
+    ) -> MoveHandle | Forecast:
+        """Move everything off a worker and end it; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.drain(worker), strategy, dry_run, how)
+
+    @overload
+    def rebalance(self, *, dry_run: Literal[False] = ..., **how: Any) -> MoveHandle: ...
+
+    @overload
+    def rebalance(self, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
+
+    def rebalance(
+        self, *, strategy: str = "live", dry_run: bool = False, **how: Any
+    ) -> MoveHandle | Forecast:
+        """Share key groups out by their measured load; `how` is as for `rescale`."""
+        return self._reconfigure(lambda moves: moves.rebalance(), strategy, dry_run, how)
+
+    def standby(self, workers: int) -> MoveHandle:
+        """Keep replicas for a later `rescale(workers, strategy="rhino")` up to date from now on.
+
+        Costs a copy of the state that would move and the traffic of all its changes; ends with the
+        next request, or with `cancel()`.
+        """
+        wish = MoveWish(STANDBY, {})
+        return self._reconfigurer().ask(lambda moves: moves.rescale(workers, "minimal"), wish)
+
+    def _reconfigure(
+        self,
+        make_plan: Callable[[MoveRunner], TargetLayout],
+        strategy: str,
+        dry_run: bool,
+        how: dict[str, Any],
+        assignment: str = "minimal",
+    ) -> MoveHandle | Forecast:
+        wait = bool(how.pop("wait", False))
+        wish = _wish(strategy, how, assignment)
+        moves = self._reconfigurer()
+        if dry_run:
+            return moves.forecast(make_plan(moves), wish)
+        move = moves.ask(make_plan, wish)
+        if wait:
+            move.wait()
+        return move
+
+
+def _wish(strategy: str, how: dict[str, Any], assignment: str) -> MoveWish:
+    rate, target = how.pop("bytes_per_second", None), how.pop("latency_target", None)
+    check(strategy, how)
+    if rate is not None and not (_is_number(rate) and 1 <= rate < math.inf):
+        raise InvalidArgument(f"bytes_per_second must be a number of at least 1, got {rate!r}.")
+    if target is not None and not (_is_number(target) and target > 0):
+        raise InvalidArgument(f"latency_target must be seconds above 0, got {target!r}.")
+    return MoveWish(strategy, how, None if rate is None else int(rate), target, assignment)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""How processes are started, configured, watched, ended, and killed by tests."""

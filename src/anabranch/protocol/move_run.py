@@ -1,0 +1,414 @@
+"""Runs a strategy: turns its steps into orders to workers, and their outcomes into its next step.
+
+Orders that fail are counted and otherwise taken for done: whatever a copy or an import does not
+bring comes from the store. Only a change of owners must succeed: it waits for the target.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.migration import steps as step
+from anabranch.migration.plan import GroupMove, by_pair, moves_between
+from anabranch.migration.strategies import steps_of
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.protocol.coordinator_messages import (
+    Effect,
+    MoveEnded,
+    MoveRequested,
+    OrderDone,
+    OrderFailed,
+    SendOrder,
+)
+from anabranch.protocol.move_context import MoveContext
+from anabranch.protocol.move_orders import OrderKind, WorkerOrder
+from anabranch.protocol.move_parts import (
+    ATOMIC,
+    SIMPLE,
+    STEPS_ON,
+    MovePhase,
+    StrategyTask,
+    settle,
+)
+
+
+@dataclass(slots=True)
+class MoveRun:
+    """One request and how far it has come."""
+
+    request: MoveRequested
+    context: MoveContext
+    order_ids: Iterator[int]
+    moves: tuple[GroupMove, ...] = ()
+    phases: dict[KeyGroup, MovePhase] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+    tasks: list[StrategyTask] = field(default_factory=list)
+    orders: dict[int, tuple[StrategyTask, SendOrder]] = field(default_factory=dict)
+    is_started: bool = False
+    is_ending: bool = False
+    is_ended: bool = False
+    reason: str = ""
+    inherited: tuple[GroupMove, ...] = ()
+    """Moves of the one before whose state has not all arrived."""
+    settled: set[GroupMove] = field(default_factory=set)
+    """Those of them whose state has arrived."""
+    copies: tuple[GroupMove, ...] = ()
+    """Replicas that the one before has left for this one."""
+    successor_keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
+
+    # -- events --
+
+    def begin(
+        self, inherited: tuple[GroupMove, ...] = (), copies: tuple[GroupMove, ...] = ()
+    ) -> list[Effect]:
+        """Start the workers that are needed, then the strategy."""
+        self.inherited, self.copies = inherited, copies
+        return self.context.start_workers(self.request.workers) + self.poll()
+
+    def order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
+        """A worker has answered."""
+        found = self.orders.pop(event.order, None)
+        if found is None:
+            return []  # of a step that was given up
+        task, sent = found
+        task.waiting.discard(event.order)
+        if isinstance(event, OrderFailed):
+            self.counters["orders_failed"] += 1
+        else:
+            for name, amount in event.counters.items():
+                task.counters[name] = task.counters.get(name, 0) + amount
+                self.counters[name] += amount
+            self._note(task, sent)
+        return [] if task.waiting else self._continue(task)
+
+    def poll(self) -> list[Effect]:
+        """Something about workers or batches has changed: look whether a task can go on."""
+        if self.is_ended:
+            return []
+        given_up = [w for w in self.request.workers if self.context.is_given_up(w)]
+        if given_up and not self.is_ending:
+            return self.give_way(f"Worker {given_up[0]} could not be started.")
+        if given_up:
+            self._stop_restarting()
+            return self._end_if_idle()
+        if not self.is_started:
+            up = all(self.context.incarnation_up(w) is not None for w in self.request.workers)
+            return self._start() if up else []
+        effects: list[Effect] = []
+        for task in list(self.tasks):
+            if not task.waiting and task in self.tasks:
+                effects.extend(self._look(task))
+        return effects
+
+    def epoch_passed(self) -> list[Effect]:
+        """A batch was committed, or none has come for a while."""
+        waiting = [t for t in self.tasks if isinstance(t.current, step.NextEpoch)]
+        effects = [e for t in waiting if t in self.tasks for e in self._resume(t, step.Outcome())]
+        return effects + self.poll()
+
+    def give_way(
+        self, reason: str, keeps: frozenset[tuple[KeyGroup, WorkerId]] = frozenset()
+    ) -> list[Effect]:
+        """End before the strategy's end; a change of owners that is under way is finished first.
+
+        `keeps` are replicas that the successor will use.
+        """
+        if self.is_ending or self.is_ended:
+            return []
+        self.is_ending, self.reason, self.successor_keeps = True, reason, keeps
+        effects: list[Effect] = []
+        for task in list(self.tasks):
+            if not isinstance(task.current, ATOMIC):
+                self._close(task)
+            elif isinstance(task.current, step.Flip) and not task.waiting:
+                effects.extend(self._revoke(task))  # it waits for a target that is not there
+        if any(self.context.is_given_up(w) for w in self.request.workers):
+            self._stop_restarting()
+        return effects + self._end_if_idle()
+
+    def _stop_restarting(self) -> None:
+        """A worker could not be started again: those that are up go on."""
+        for task in list(self.tasks):
+            if isinstance(task.current, step.Restart):
+                self._close(task)
+
+    # -- observation --
+
+    @property
+    def unsettled(self) -> tuple[GroupMove, ...]:
+        """Moves whose owner has changed but whose state has not all arrived."""
+        if not self.reason:
+            return ()
+        own = [m for m in self.moves if self.phases[m.group] is MovePhase.FLIPPED]
+        return (*(m for m in self.inherited if m not in self.settled), *own)
+
+    @property
+    def kept(self) -> tuple[GroupMove, ...]:
+        """Moves whose replicas are left for the successor."""
+        return tuple(m for m in self._copies() if (m.group, m.target) in self.successor_keeps)
+
+    # -- start and end --
+
+    def _start(self) -> list[Effect]:
+        self.is_started = True
+        self.moves = moves_between(self.context.routing.owners, self.request.owners)
+        self.phases = {m.group: MovePhase.PLANNED for m in self.moves}
+        effects: list[Effect] = []
+        if self.inherited:
+            effects.extend(self._spawn(settle(self.inherited), None))
+        if self.moves:
+            steps = steps_of(self.request.strategy, self.moves, self.request.options)
+            effects.extend(self._spawn(steps, None))
+        return effects if self.tasks else effects + self._end_if_idle()
+
+    def _spawn(self, steps: step.Steps, parent: StrategyTask | None) -> list[Effect]:
+        task = StrategyTask(steps, parent)
+        self.tasks.append(task)
+        return self._resume(task, None)
+
+    def _resume(self, task: StrategyTask, outcome: step.Outcome | None) -> list[Effect]:
+        task.counters, task.acked, task.is_flipping = {}, {}, False
+        if self.is_ending:
+            self._close(task)
+            return self._end_if_idle()
+        try:
+            task.current = task.steps.send(outcome)
+        except StopIteration:
+            return self._finished(task)
+        return self._begin_step(task)
+
+    def _finished(self, task: StrategyTask) -> list[Effect]:
+        self.tasks.remove(task)
+        parent = task.parent
+        if parent is None:
+            return self._end_if_idle()
+        parent.running -= 1
+        if parent.queue:
+            parent.running += 1
+            return self._spawn(parent.queue.pop(0), parent)
+        return self._resume(parent, step.Outcome()) if not parent.running else []
+
+    def _close(self, task: StrategyTask) -> None:
+        task.steps.close()
+        for part in task.queue:
+            part.close()
+        if task in self.tasks:
+            self.tasks.remove(task)
+        for order in task.waiting:
+            self.orders.pop(order, None)
+
+    def _end_if_idle(self) -> list[Effect]:
+        if self.tasks or self.is_ended:
+            return []
+        self.is_ended = True
+        effects = self.context.ungate()
+        self.context.shadow(self.moves, on=False)
+        effects.extend(self._clean_up())
+        if not self.reason:
+            effects.extend(self.context.stop_workers(self.request.workers))
+        number, counters = self.request.number, dict(self.counters)
+        phases = Counter(phase.value for phase in self.phases.values())
+        return [*effects, MoveEnded(number, self.reason, counters, phases)]
+
+    def _clean_up(self) -> list[Effect]:
+        """Nobody waits for these: they only give memory back."""
+        # At its own end nothing needs a source any more: what did not arrive is in the store.
+        done = (MovePhase.SETTLED,) if self.reason else (MovePhase.SETTLED, MovePhase.FLIPPED)
+        settled = [m for m in self.inherited if m in self.settled or not self.reason]
+        settled += [m for m in self.moves if self.phases[m.group] in done]
+        copies = [m for m in self._copies() if (m.group, m.target) not in self.successor_keeps]
+        effects: list[Effect] = []
+        for moves, at_target in ((settled, False), (copies, True)):
+            for (source, target), some in by_pair(moves).items():
+                groups = tuple(dict.fromkeys(m.group for m in some))  # it may have moved twice
+                effects.extend(self._clean(None, source, target, groups))
+                if at_target:
+                    effects.extend(self._clean(None, target, source, groups))
+        return effects
+
+    def _copies(self) -> list[GroupMove]:
+        """Moves that did not come to pass: there may be replicas, and deltas for them."""
+        planned = (MovePhase.PLANNED, MovePhase.COPIED)
+        own = [m for m in self.moves if self.phases[m.group] in planned]
+        groups = {m.group for m in self.moves}
+        before = [m for m in self.copies if m.group not in groups or not self.is_started]
+        return own + before
+
+    def _clean(
+        self,
+        task: StrategyTask | None,
+        worker: WorkerId,
+        peer: WorkerId,
+        groups: tuple[KeyGroup, ...],
+    ) -> list[Effect]:
+        # Its version tells it from copies that were ordered later.
+        order = WorkerOrder(OrderKind.CLEAN, groups, peer, self.context.next_version())
+        return self._send(task, worker, order)
+
+    # -- steps --
+
+    def _begin_step(self, task: StrategyTask) -> list[Effect]:
+        wanted = task.current
+        effects: list[Effect] = []
+        match wanted:
+            case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
+                effects = self._order_targets(task, wanted)
+            case step.Clean():
+                flipped = (m for m in self.moves if self.phases[m.group] is MovePhase.FLIPPED)
+                needed = {(m.group, m.source) for m in flipped}  # it has moved away again
+                moves = [m for m in wanted.moves if (m.group, m.source) not in needed]
+                for (source, target), some in by_pair(moves).items():
+                    groups = tuple(m.group for m in some)
+                    effects.extend(self._clean(task, source, target, groups))
+            case step.SaveAll() | step.LoadAll():
+                kind = OrderKind.SAVE if isinstance(wanted, step.SaveAll) else OrderKind.LOAD
+                for worker in dict.fromkeys(self.context.routing.owners):
+                    effects.extend(self._send(task, worker, WorkerOrder(kind)))
+            case step.Flip():
+                return self._grant(task)
+            case step.Restart():
+                self.phases.update(
+                    dict.fromkeys((m.group for m in wanted.moves), MovePhase.SETTLED)
+                )
+                self.counters["flips"] += len(wanted.moves)
+                return self.context.restart_workers(self.request.workers, wanted.moves)
+            case step.CloseGate():
+                held = None if wanted.moves is None else frozenset(m.group for m in wanted.moves)
+                self.context.gate(held)
+            case step.OpenGate():
+                effects = self.context.ungate()
+            case step.Shadow():
+                self.context.shadow(wanted.moves, wanted.on)
+            case step.AddCount():
+                self.counters[wanted.name] += wanted.amount
+            case step.Together():
+                task.queue = list(wanted.parts)
+                first = [task.queue.pop(0) for _ in range(min(wanted.limit, len(task.queue)))]
+                task.running = len(first)
+                for part in first:
+                    effects.extend(self._spawn(part, task))
+                return effects if first else self._resume(task, step.Outcome())
+            case step.Quiet() | step.NextEpoch():
+                return self._look(task)
+        return effects if task.waiting else effects + self._continue(task)
+
+    def _look(self, task: StrategyTask) -> list[Effect]:
+        """Whether what a task waits for, other than orders, is there."""
+        match task.current:
+            case step.Quiet():
+                return self._resume(task, step.Outcome()) if self.context.is_quiet() else []
+            case step.Restart():
+                workers = self.request.workers
+                up = all(self.context.incarnation_up(w) is not None for w in workers)
+                return self._resume(task, step.Outcome()) if up else []
+            case step.Flip():
+                return self._grant(task)
+        return []
+
+    def _continue(self, task: StrategyTask) -> list[Effect]:
+        """All orders of a step have ended."""
+        if isinstance(task.current, step.Flip) and not task.is_flipping:
+            return self._change(task)
+        return self._resume(task, step.Outcome(task.counters))
+
+    def _order_targets(self, task: StrategyTask, wanted: Any) -> list[Effect]:
+        effects: list[Effect] = []
+        for (source, target), some in by_pair(wanted.moves).items():
+            order = WorkerOrder(
+                SIMPLE[type(wanted)],
+                tuple(m.group for m in some),
+                source,
+                self.context.next_version(),
+                order=getattr(wanted, "order", step.ImportPriority.INDEX),
+                by_bin=getattr(wanted, "by_bin", False),
+            )
+            effects.extend(self._send(task, target, order))
+        return effects
+
+    # -- change of owners --
+
+    def _grant(self, task: StrategyTask) -> list[Effect]:
+        """First half: every target learns what it will own."""
+        effects: list[Effect] = []
+        # Also those whose target died after it had answered.
+        missing = [m for m in task.current.moves if self._acked_by(task, m) is None]
+        for (source, target), some in by_pair(missing).items():
+            if self.context.incarnation_up(target) is None:
+                continue  # asked again when it is up
+            order = WorkerOrder(
+                OrderKind.GRANT,
+                tuple(m.group for m in some),
+                source,
+                self.context.next_version(),
+                task.current.arrival,
+                task.current.ready_first,
+            )
+            effects.extend(self._send(task, target, order))
+        return effects
+
+    def _acked_by(self, task: StrategyTask, move: GroupMove) -> int | None:
+        incarnation = task.acked.get(move)
+        up = self.context.incarnation_up(move.target)
+        return incarnation if incarnation is not None and incarnation == up else None
+
+    def _change(self, task: StrategyTask) -> list[Effect]:
+        """Second half: lanes go to the targets from now on, the sources learn it."""
+        moves = task.current.moves
+        if any(self._acked_by(task, move) is None for move in moves):
+            if self.is_ending:  # a target is not there, and nothing has changed yet
+                return self._revoke(task) + self._end_if_idle()
+            return self._grant(task)
+        task.is_flipping = True
+        effects = self.context.change_owners(moves)
+        self.counters["flips"] += len(moves)
+        for (source, target), some in by_pair(moves).items():
+            groups = tuple(m.group for m in some)
+            for group in groups:
+                self.phases[group] = MovePhase.FLIPPED
+            version = self.context.routing.version
+            order = WorkerOrder(OrderKind.RELEASE, groups, target, version)
+            effects.extend(self._send(task, source, order))
+        return effects if task.waiting else effects + self._continue(task)
+
+    def _revoke(self, task: StrategyTask) -> list[Effect]:
+        """Give up a change of owners: targets that may know of it learn that nothing changed."""
+        effects: list[Effect] = []
+        moves, task.current = task.current.moves, None  # a clean-up waits for the answers
+        for (source, target), some in by_pair(moves).items():
+            groups = tuple(m.group for m in some)
+            version = self.context.next_version()
+            order = WorkerOrder(OrderKind.RELEASE, groups, source, version)
+            effects.extend(self._send(task, target, order))
+        if not task.waiting:
+            self._close(task)
+        return effects
+
+    # -- orders --
+
+    def _send(
+        self, task: StrategyTask | None, worker: WorkerId, order: WorkerOrder
+    ) -> list[Effect]:
+        incarnation = self.context.incarnation_up(worker)
+        if incarnation is None:
+            return []
+        sent = SendOrder(next(self.order_ids), worker, incarnation, order)
+        if task is not None:
+            task.waiting.add(sent.number)
+            self.orders[sent.number] = task, sent
+        return [sent]
+
+    def _note(self, task: StrategyTask, sent: SendOrder) -> None:
+        order = sent.order
+        if order.kind in STEPS_ON and order.peer is not None:
+            before, after = STEPS_ON[order.kind]
+            moved = {GroupMove(group, order.peer, sent.worker) for group in order.groups}
+            own = [m.group for m in self.moves if m in moved and self.phases[m.group] is before]
+            self.phases.update(dict.fromkeys(own, after))
+            if order.kind is OrderKind.IMPORT:
+                self.settled.update(moved.intersection(self.inherited))
+        if order.kind is OrderKind.GRANT:
+            granted = [m for m in task.current.moves if m.group in order.groups]
+            task.acked.update(dict.fromkeys(granted, sent.incarnation))

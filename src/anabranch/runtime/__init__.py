@@ -1,1 +1,0 @@
-"""Processes: the coordinator in the driver, the workers beside it; they run the protocol."""

@@ -1,0 +1,1 @@
+"""What runs in a worker process: transactions, moves, and what is resident in memory."""

@@ -1,0 +1,383 @@
+"""What the coordinator orders for a move, done on this worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.migration.steps import Arrival, ImportPriority
+from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
+from anabranch.protocol import worker as protocol
+from anabranch.protocol.residency import new_owners
+from anabranch.transport.wire import Message
+from anabranch.worker.core import WorkerCore
+from anabranch.worker.moves.background_import import BackgroundImport
+from anabranch.worker.moves.exports import QUIET_SECONDS_MAX
+from anabranch.worker.moves.parcel_reader import ReceivedGroup, receive
+from anabranch.worker.moves.rate_limiter import RateLimiter
+from anabranch.worker.operator_slot import OperatorSlot
+from anabranch.worker.peers import Peers
+from anabranch.worker.residency.arrival_table import ArrivalTable, Replica
+from anabranch.worker.residency.snapshots import Snapshots
+
+_log = logging.getLogger("anabranch.worker")
+
+CALL_SECONDS_MAX = 10.0
+RELEASE_SECONDS_MAX = 600.0
+
+PACED = ("copy", "catch-up", "import")
+"""Orders whose rate is that of the whole worker from then on."""
+
+
+class Copying:
+    """One running order that copies; `clean` stops it for some key groups."""
+
+    def __init__(self, groups: set[int]) -> None:
+        self.groups = groups
+
+    def is_stopped(self, group: int) -> bool:
+        """Whether nobody wants the key group any more."""
+        return group not in self.groups
+
+
+class OrderHandler:
+    """Each order is one call: done or failed, and may be repeated."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        arriving: ArrivalTable,
+        imports: BackgroundImport,
+        peers: Peers,
+        limiter: RateLimiter,
+        snapshots: Snapshots,
+    ) -> None:
+        self._core = core
+        self._arriving = arriving
+        self._imports = imports
+        self._peers = peers
+        self._limiter = limiter
+        self._snapshots = snapshots
+        self._copying: list[Copying] = []
+        self._cleaned: dict[int, int] = {}
+        """Version of the last clean-up of each key group: an older copy comes too late."""
+        self._copying_lock = threading.Lock()
+        self._orders: dict[str, Callable[[Message], Message]] = {
+            "connect": self._connect,
+            "copy": self._copy,
+            "catch-up": self._catch_up,
+            "grant": self._grant,
+            "release": self._release,
+            "import": self._import,
+            "clean": self._clean,
+            "lag": self._lag,
+            "save": self._save,
+            "load": self._load,
+            "pace": self._set_pace,
+        }
+
+    def knows(self, name: str) -> bool:
+        """Whether a call is an order."""
+        return name in self._orders
+
+    def perform(self, name: str, message: Message) -> Message:
+        """Do it; the counters of what was done."""
+        self._peers.remember(message.get("peer"), message.get("address"))
+        if name in PACED and "rate" in message:  # None: as fast as possible
+            self._limiter.set(message["rate"])
+        if "peer" not in message:  # no part of a move: the pace, or what it owns at its start
+            return self._orders[name](message)
+        self._core.pass_point(f"before-{name}")
+        reply = self._orders[name](message)
+        self._core.pass_point(f"after-{name}")
+        return reply
+
+    def _set_pace(self, message: Message) -> Message:
+        self._limiter.set(message["rate"])
+        return _reply()
+
+    def _connect(self, message: Message) -> Message:
+        hello = {"peer": self._core.config.worker}
+        self._peers.get(message["peer"]).call("ping", hello, CALL_SECONDS_MAX)
+        return _reply(Counter(connected=1))
+
+    # -- replicas --
+
+    def _copy(self, message: Message) -> Message:
+        counted: Counter[str] = Counter()
+        copying = self._start(message["groups"], message["version"])
+        try:
+            for slot in list(self._core.slots.values()):
+                groups = [
+                    g for g in sorted(copying.groups) if not self._is_copied(slot, g, message)
+                ]
+                self._copy_groups(slot, message["peer"], groups, copying, counted)
+        finally:
+            self._end(copying)
+        self._core.count(counted)
+        return _reply(counted)
+
+    def _is_copied(self, slot: OperatorSlot, group: int, message: Message) -> bool:
+        with self._core.changed:
+            replica = self._arriving.replicas.get((slot.name, group))
+            is_here = self._core.held(slot.name, group) is not None
+            is_owned = self._core.is_owner(group)
+        return is_owned or (is_here and replica is not None and replica.source == message["peer"])
+
+    def _copy_groups(
+        self,
+        slot: OperatorSlot,
+        source: str,
+        groups: list[int],
+        copying: Copying,
+        counted: Counter[str],
+    ) -> None:
+        if not groups:
+            return
+        head = {
+            "operator": slot.name,
+            "definition": slot.definition_id,
+            "groups": groups,
+            "paced": self._limiter.is_limited,
+        }
+        items = self._peers.stream(source, "copy", head)
+
+        def piece(group: int, size: int) -> None:
+            self._limiter.take(size, lambda: copying.is_stopped(group))
+            if self._limiter.is_limited:
+                self._core.wait_quiet(QUIET_SECONDS_MAX)
+            self._core.pass_point("copy-slice")
+
+        try:
+            for received in receive(items, piece):
+                if not copying.groups.intersection(groups):
+                    return
+                counted.update(received.counted)
+                if not received.is_gone and not copying.is_stopped(received.group):
+                    self._make_replica(slot, source, received)
+                    counted["groups"] += 1
+        finally:
+            items.close()
+
+    def _make_replica(self, slot: OperatorSlot, source: str, received: ReceivedGroup) -> None:
+        group, core = received.group, self._core
+        state = slot.engine.create_group()
+        received.install(state, core.config.keyspace)
+        with core.changed:
+            if core.is_owner(group) or core.slots.get(slot.name) is not slot:
+                return
+            if core.machine.is_busy(slot.name, KeyGroup(group)):
+                return  # a shadow transaction works on the replica before; copied again later
+            slot.put(group, state, received.wear)
+            self._arriving.logs.drop(slot.name, (group,))
+            assert received.log is not None
+            self._arriving.replicas[slot.name, group] = Replica(source, received.log)
+            self._note_replica(slot, group, received.as_of)
+
+    def _note_replica(self, slot: OperatorSlot, group: int, as_of: int) -> None:
+        epoch = epoch_of(as_of)
+        self._core.dispatch(protocol.ReplicasChanged(slot.name, ((KeyGroup(group), epoch),)))
+
+    def _catch_up(self, message: Message) -> Message:
+        counted: Counter[str] = Counter()
+        copying = self._start(message["groups"], message["version"])
+        try:
+            for slot in list(self._core.slots.values()):
+                since, lost = self._replicas(slot, message)
+                lost += self._catch_up_groups(slot, message["peer"], since, copying, counted)
+                wanted = [group for group in lost if not copying.is_stopped(group)]
+                self._copy_groups(slot, message["peer"], wanted, copying, counted)
+        finally:
+            self._end(copying)
+        self._core.count(counted)
+        return _reply(counted)
+
+    def _replicas(self, slot: OperatorSlot, message: Message) -> tuple[list[list[int]], list[int]]:
+        """Replicas with their log and epoch; key groups that have none and are not owned here."""
+        since, lost = [], []
+        with self._core.changed:
+            for group in message["groups"]:
+                held = self._core.held(slot.name, group)
+                replica = self._arriving.replicas.get((slot.name, group))
+                if self._core.is_owner(group):
+                    continue
+                if held is None or replica is None or replica.source != message["peer"]:
+                    lost.append(group)
+                else:
+                    as_of = number_of(held.as_of)
+                    since.append([group, replica.log, as_of])
+        return since, lost
+
+    def _catch_up_groups(
+        self,
+        slot: OperatorSlot,
+        source: str,
+        since: list[list[int]],
+        copying: Copying,
+        counted: Counter[str],
+    ) -> list[int]:
+        """Replay what has changed; the key groups that must be copied anew."""
+        lost: list[int] = []
+        if not since:
+            return lost
+        as_of = {group: epoch for group, _, epoch in since}
+        head = {"operator": slot.name, "definition": slot.definition_id, "groups": since}
+        items = self._peers.stream(source, "deltas", head)
+        stopped = copying.is_stopped
+        for received in receive(
+            items, lambda g, size: self._limiter.take(size, lambda: stopped(g))
+        ):
+            counted.update(received.counted)
+            if received.is_gone:
+                lost.append(received.group)
+            elif received.as_of > as_of[received.group]:
+                self._bring_forward(slot, received, as_of[received.group])
+                counted["groups"] += 1
+        return lost
+
+    def _bring_forward(self, slot: OperatorSlot, received: ReceivedGroup, since: int) -> None:
+        """Not while a shadow transaction works on the replica, and only if it has not moved."""
+        core, group = self._core, received.group
+        core.wait_idle(slot.name, (group,), RELEASE_SECONDS_MAX)
+        with slot.apply_lock:
+            with core.changed:
+                held, state = core.held(slot.name, group), slot.states.get(group)
+                if held is None or state is None or core.is_owner(group):
+                    return
+                if core.machine.is_busy(slot.name, KeyGroup(group)):
+                    return
+                if number_of(held.as_of) != since:
+                    return
+                # Said first: should it be granted meanwhile, whoever needs it waits for the lock.
+                slot.put(group, state, received.wear)
+                self._note_replica(slot, group, received.as_of)
+            try:
+                received.replay(state)
+                if slot.engine.logs_rows:  # else rows pile up until it is granted
+                    slot.engine.catch_up({group: state})
+                    state.begin()
+            except BaseException as error:
+                self._lose_replica(slot, group, error)
+                raise
+
+    def _lose_replica(self, slot: OperatorSlot, group: int, error: BaseException) -> None:
+        """It is not what was said: nobody may use it."""
+        core = self._core
+        with core.changed:
+            self._arriving.replicas.pop((slot.name, group), None)
+            if not core.is_owner(group):
+                core.dispatch(protocol.GroupsDropped((KeyGroup(group),), None))
+                return
+        _log.critical("State of key group %s is broken, so this worker ends: %s", group, error)
+        os._exit(1)  # it was granted meanwhile; the next process takes it from the store
+
+    def _start(self, groups: list[int], version: int) -> Copying:
+        with self._copying_lock:
+            copying = Copying({g for g in groups if self._cleaned.get(g, -1) <= version})
+            self._copying.append(copying)
+        return copying
+
+    def _end(self, copying: Copying) -> None:
+        with self._copying_lock:
+            self._copying.remove(copying)
+
+    # -- ownership --
+
+    def _grant(self, message: Message) -> Message:
+        groups = tuple(KeyGroup(group) for group in message["groups"])
+        peer = message.get("peer")
+        event = protocol.GroupsGranted(
+            groups,
+            message["version"],
+            None if peer is None else WorkerId(peer),
+            Arrival(message.get("arrival") or "group"),
+            bool(message.get("ready_first")),
+        )
+        with self._core.changed:
+            self._core.dispatch(event)
+            self._arriving.granted(groups, message["version"], peer)
+        return _reply(Counter(groups=len(groups)))
+
+    def _release(self, message: Message) -> Message:
+        groups = tuple(KeyGroup(group) for group in message["groups"])
+        peer = WorkerId(message["peer"])
+        self._core.dispatch(protocol.GroupsReleased(groups, message["version"], peer))
+        self._arriving.released(groups)
+        for operator in list(self._core.slots):
+            self._core.wait_idle(operator, groups, RELEASE_SECONDS_MAX)
+        return _reply(Counter(groups=len(groups)))
+
+    def _import(self, message: Message) -> Message:
+        order = ImportPriority(message.get("order") or "index")
+        by_bin = bool(message.get("by_bin"))
+        return _reply(self._imports.run(message["groups"], order, by_bin, message["version"]))
+
+    def _clean(self, message: Message) -> Message:
+        groups = message["groups"]
+        with self._core.changed:
+            gone = {group for group in groups if not self._core.is_owner(group)}
+        with self._copying_lock:
+            for group in groups:
+                self._cleaned[group] = max(self._cleaned.get(group, 0), message["version"])
+            for copying in self._copying:
+                copying.groups -= gone
+            is_copying = bool(self._copying)
+        with self._core.changed:
+            for operator in self._core.slots:  # of copies that came to nothing
+                self._arriving.logs.drop(operator, tuple(groups))
+            dropped = tuple(KeyGroup(group) for group in groups)
+            self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
+            replicas = {replica.source for replica in self._arriving.replicas.values()}
+            targets = new_owners(self._core.machine)
+        if not is_copying:
+            used = replicas | targets | self._arriving.sources()
+            self._peers.disconnect(message.get("peer"), used)
+        return _reply(Counter(groups=len(gone)))
+
+    def _lag(self, message: Message) -> Message:
+        operators = list(self._core.slots)
+        asked = {"operators": operators, "groups": message["groups"]}
+        reply = self._peers.get(message["peer"]).call("as-of", asked, CALL_SECONDS_MAX)
+        behind = 0
+        with self._core.changed:
+            for operator in operators:
+                for group, as_of in reply["as_of"][operator].items():
+                    held = self._core.held(operator, int(group))
+                    behind += held is None or number_of(held.as_of) < as_of
+        counted = self._arriving.take_on_demand(message["groups"])
+        counted["behind"] = behind
+        return _reply(counted)
+
+    # -- the store --
+
+    def _save(self, message: Message) -> Message:
+        refs, counted = self._snapshots.save(message.get("epochs") or {})
+        return {**_reply(counted), "snapshots": refs}
+
+    def _load(self, message: Message) -> Message:
+        counted: Counter[str] = Counter()
+        for slot in list(self._core.slots.values()):
+            epoch = message.get("epochs", {}).get(slot.name)
+            if epoch is None:
+                continue
+            with self._core.changed:
+                owned = [int(group) for group in self._core.machine.granted]
+                groups = [g for g in owned if self._core.held(slot.name, g) is None]
+            read = slot.read(self._core.blobs, groups, epoch)
+            for group, restored in read.items():
+                with self._core.changed:
+                    is_idle = not self._core.machine.is_busy(slot.name, KeyGroup(group))
+                    if self._core.held(slot.name, group) is None and is_idle:
+                        slot.put(group, restored.state, restored.wear)
+                        self._note_replica(slot, group, epoch)
+                        counted["loaded"] += 1
+                        counted["rows"] += restored.state.num_rows
+        return _reply(counted)
+
+
+def _reply(counted: Counter[str] | None = None) -> dict[str, Any]:
+    return {"counters": dict(counted or {})}

@@ -1,0 +1,1 @@
+"""What of the key groups is in a worker's memory: loaded, evicted, saved."""

@@ -1,0 +1,1 @@
+"""A transaction in a worker: rows in, applied, made durable, answered."""

@@ -1,0 +1,195 @@
+"""A transaction in a worker: where its rows come from and where its effects go."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.model.keyspace import GROUP, HASH, KeySpace
+from anabranch.model.stats import TIMES
+from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
+from anabranch.protocol.worker import TransactionOpened
+from anabranch.state.contract import Sections
+from anabranch.transport.spool import Spool
+from anabranch.transport.wire import Message
+from anabranch.worker.transactions.row_buffer import RowBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOutput:
+    """What a durable transaction left behind; cached for retries until the next epoch."""
+
+    groups: tuple[int, ...]
+    rows: Spool
+    changelog: str | None
+    stats: OperatorStats
+    spent: Mapping[str, int] = field(default_factory=dict)
+    """Milliseconds of each of TIMES."""
+    deferred: frozenset[int] = frozenset()
+    """Key groups whose rows wait."""
+
+    def report(self, worker: str, groups: list[int]) -> Message:
+        """For the lane: what was done for some of the key groups."""
+        return {
+            "worker": worker,
+            "groups": groups,
+            "changelog": self.changelog,
+            "deferred": [group for group in groups if group in self.deferred],
+            "stats": {**asdict(self.stats), **self.spent},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What the new owner of some key groups answered for the rows that were passed on to it."""
+
+    groups: tuple[int, ...]
+    sent: int
+    """Rows that were passed on."""
+    reports: list[Message]
+    rows: Spool
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAnswer:
+    """Reply to a lane: outputs of its key groups, possibly from several earlier transactions."""
+
+    schema: pa.Schema
+    report: Message
+    parts: tuple[tuple[TransactionOutput, tuple[int, ...]], ...]
+    forwarded: tuple[Forwarded, ...] = ()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Output rows, GROUP first."""
+        for output, groups in self.parts:
+            if len(groups) == len(output.groups):
+                yield from output.rows
+                continue
+            wanted = pa.array(groups, pa.int32())
+            for batch in output.rows:
+                yield batch.filter(pc.is_in(batch.column(GROUP), value_set=wanted))
+        for answer in self.forwarded:
+            yield from answer.rows
+
+
+class RunningTransaction:
+    """The operator's view of a transaction (contract: Transaction) and the worker's handle."""
+
+    def __init__(
+        self,
+        opened: TransactionOpened,
+        times: BatchTimes,
+        rows: RowBuffer,
+        output_schema: pa.Schema,
+        output_bytes_max: int,
+    ) -> None:
+        self.opened = opened
+        self.times = times
+        self.rows = rows
+        self.todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """Effects for the thread that serves this transaction."""
+        self.groups: tuple[int, ...] = ()
+        """Key groups to apply; set when the protocol has decided, once or twice."""
+        self.applied: tuple[int, ...] = ()
+        """All key groups that were applied so far."""
+        self.deferred: set[int] = set()
+        """Key groups whose rows wait for a later transaction."""
+        self.waits: frozenset[int] | None = None
+        """The key groups whose rows have to wait, if that is settled; None: it is chosen here."""
+        self.forwarded: list[Forwarded] = []
+        self._seconds = dict.fromkeys(TIMES, 0.0)
+        self.initial_rows: list[RowChunk] = []
+        self.stats = OperatorStats()
+        self._output_schema = output_schema
+        self._output_bytes_max = output_bytes_max
+        self.output = Spool(output_bytes_max)
+        self._log: dict[str, list[pa.Table]] = {}
+
+    @property
+    def epoch(self) -> int:
+        """Spark's batch id."""
+        return self.opened.epoch
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """Rows of the key groups to apply."""
+        wanted = set(self.groups)
+        for chunk in self.rows.chunks():
+            if wanted.issuperset(chunk.groups):
+                yield chunk
+            else:
+                yield from self._partly(chunk, wanted)
+
+    def initial(self) -> Iterator[RowChunk]:
+        """Initial-state rows."""
+        return iter(self.initial_rows)
+
+    def emit(self, rows: pa.Table) -> None:
+        """Add outputs."""
+        if rows.num_rows:
+            for batch in rows.cast(self._output_schema).combine_chunks().to_batches():
+                self.output.append(batch)
+
+    def log(self, section: str, entries: pa.Table) -> None:
+        """Add changes."""
+        if entries.num_rows:
+            self._log.setdefault(section, []).append(entries)
+
+    def note_applied(self, stats: OperatorStats) -> None:
+        """The operator has done its work on `groups`."""
+        for each in fields(OperatorStats):
+            total = getattr(self.stats, each.name) + getattr(stats, each.name)
+            setattr(self.stats, each.name, total)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Count the time of something: one of TIMES."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[what] += time.monotonic() - started
+
+    @property
+    def spent(self) -> dict[str, int]:
+        """Milliseconds of each of TIMES, as far as there are any."""
+        spent = {what: round(1000 * seconds) for what, seconds in self._seconds.items()}
+        return {what: ms for what, ms in spent.items() if ms}
+
+    def changes(self) -> Sections:
+        """Everything logged."""
+        # Some have a column more: KEPT.
+        return {
+            name: pa.concat_tables(tables, promote_options="default")
+            for name, tables in self._log.items()
+        }
+
+    def reset(self) -> None:
+        """Forget effects of an application that failed."""
+        self.applied = ()
+        self.deferred = set()
+        self._log = {}
+        self.output = Spool(self._output_bytes_max)
+        self.stats = OperatorStats()
+
+    def _partly(self, chunk: RowChunk, wanted: set[int]) -> Iterator[RowChunk]:
+        groups = tuple(g for g in chunk.groups if g in wanted)
+        if groups:
+            rows = rows_of_groups(chunk.rows, groups, self.rows.keyspace)
+            if rows.num_rows:
+                yield RowChunk(groups, rows)
+
+
+def rows_of_groups(rows: pa.Table, groups: tuple[int, ...], keyspace: KeySpace) -> pa.Table:
+    """Rows whose key belongs to some key groups."""
+    wanted = np.zeros(keyspace.groups, dtype=bool)
+    wanted[list(groups)] = True
+    hashes = rows.column(HASH).to_numpy()
+    return rows.filter(pa.array(wanted[keyspace.group_of(hashes)]))

@@ -1,0 +1,24 @@
+"""Rows that are passed on: not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.errors import ServiceUnavailable
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.protocol.worker import ForwardRows
+from anabranch.worker.moves.forwarding import HOPS_MAX, Forwarding
+from anabranch.worker.peers import Peers
+
+FORWARD = ForwardRows(1, (KeyGroup(0),), WorkerId("w2"))
+
+
+def test_rows_that_go_round_in_circles_come_back_to_the_lane() -> None:
+    nothing: Any = None
+    forwarding = Forwarding(nothing, Peers("token"))
+    with pytest.raises(ServiceUnavailable, match="passed on too often"):
+        forwarding._forward(nothing, {"hops": HOPS_MAX}, FORWARD)
+    with pytest.raises(ServiceUnavailable, match="not known here"):
+        forwarding._forward(nothing, {"hops": HOPS_MAX - 1}, FORWARD)

@@ -1,0 +1,71 @@
+"""A transaction that fails at its beginning takes nothing back but what it has begun."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from tests.integration.counting import OUTPUT, Counting
+from tests.integration.harness import KEYSPACE, rows_of
+
+from anabranch.errors import ServiceUnavailable
+from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.model.keyspace import GROUP
+from anabranch.processor.contract import BatchTimes
+from anabranch.protocol.worker import TransactionOpened
+from anabranch.state.channel import ChannelledState
+from anabranch.worker.operator_slot import OperatorSlot
+from anabranch.worker.transactions.deferral import Deferral
+from anabranch.worker.transactions.row_buffer import RowBuffer
+from anabranch.worker.transactions.transaction import RunningTransaction
+
+GROUPS = tuple(KeyGroup(group) for group in range(KEYSPACE.groups))
+LIMIT = 1 << 20
+
+
+def transaction(epoch: int) -> RunningTransaction:
+    opened = TransactionOpened(
+        tx=epoch,
+        operator="counts",
+        epoch=Epoch(epoch),
+        base=Epoch(epoch - 1),
+        lane=Lane(0),
+        lanes=1,
+        attempt=0,
+        groups=GROUPS,
+        version=1,
+    )
+    rows = RowBuffer(GROUPS, KEYSPACE, LIMIT)
+    rows.append(rows_of(range(100)))
+    schema = pa.schema([pa.field(GROUP, pa.int32()), *OUTPUT])
+    run = RunningTransaction(opened, BatchTimes(0, 0, 0), rows, schema, LIMIT)
+    run.groups = GROUPS
+    return run
+
+
+def test_only_what_has_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = SimpleNamespace(config=SimpleNamespace(checkpoint="changelog"))
+    deferral = Deferral(cast(Any, core), cast(Any, None), cast(Any, None))
+    slot = OperatorSlot.open("counts", 1, Counting(), KEYSPACE)
+    slot.states = {group: slot.engine.create_group() for group in GROUPS}
+    first = transaction(1)
+    deferral.apply(slot, first)
+    assert first.applied == GROUPS
+    assert slot.views[GROUPS[-1]] == (0, 1)
+
+    def full() -> None:
+        raise ServiceUnavailable("No space left on the device.")
+
+    broken = cast(ChannelledState, slot.states[GROUPS[3]])
+    monkeypatch.setattr(broken.inner, "begin", full)
+    second = transaction(2)
+    with pytest.raises(ServiceUnavailable):
+        deferral.apply(slot, second)
+    # The worker undoes these: others would lose the first transaction.
+    assert second.applied == GROUPS[:3]
+    for group in second.applied:
+        slot.states[group].undo()
+    assert sum(state.num_rows for state in slot.states.values()) == 100
+    assert slot.views[GROUPS[3]] == (0, 1)
