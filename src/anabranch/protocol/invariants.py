@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.model.ids import Epoch, WorkerId
+from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.protocol.coordinator import (
     STARTS_MAX,
     CoordinatorMachine,
@@ -19,7 +19,11 @@ from anabranch.protocol.coordinator import (
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase
+from anabranch.protocol.residency import is_taken
+from anabranch.protocol.residency_messages import Residency
+from anabranch.protocol.residency_table import may_become
 from anabranch.protocol.worker import BUSY, Tx, TxPhase, WorkerMachine
+from anabranch.protocol.worker_messages import Event as WorkerEvent
 
 
 class InvariantBroken(AssertionError):
@@ -106,10 +110,38 @@ IDLE_INVARIANTS = (base_before_epoch, waiting_has_reason)
 def partial_has_source(machine: WorkerMachine) -> None:
     """A key group of which bins are missing would be taken for whole."""
     for operator, groups in machine.held.items():
-        sources = machine.owners.sources[operator]
+        arriving = machine.arrivals.groups[operator]
         for group, held in groups.items():
-            if held.is_partial and machine.owners.is_owner(group) and group not in sources:
+            if held.is_partial and machine.owners.is_owner(group) and group not in arriving:
                 raise InvariantBroken(f"partial_has_source: {operator} {group} {held}")
+
+
+def arriving_is_owned(machine: WorkerMachine) -> None:
+    """A key group that arrives without being owned would be fetched from its owner."""
+    for operator, records in machine.arrivals.groups.items():
+        for group, record in records.items():
+            if not machine.owners.is_owner(group) or not record.missing:
+                raise InvariantBroken(f"arriving_is_owned: {operator} {group} {record}")
+            is_used = record.phase in (Residency.PARTIAL, Residency.STORED)
+            if is_used and not _is_in_part(machine, operator, group):
+                raise InvariantBroken(f"arriving_is_owned: {operator} {group} {record}")
+
+
+def _is_in_part(machine: WorkerMachine, operator: str, group: KeyGroup) -> bool:
+    """Whether a key group is known to be here in part, or a transaction is seeing to it."""
+    held = machine.held[operator].get(group)
+    return (held is not None and held.is_partial) or is_taken(machine, operator, group)
+
+
+def residency_follows_table(
+    before: Mapping[KeyGroup, Residency],
+    event: type[WorkerEvent],
+    after: Mapping[KeyGroup, Residency],
+) -> None:
+    """A change that nobody has thought of may leave a key group where nobody looks for it."""
+    for group, was in before.items():
+        if after[group] is not was and not may_become(was, event, after[group]):
+            raise InvariantBroken(f"residency_follows_table: {group} {was} {event} {after[group]}")
 
 
 def cache_is_current(machine: WorkerMachine) -> None:
@@ -123,8 +155,9 @@ def cache_is_current(machine: WorkerMachine) -> None:
 def check_worker(machine: WorkerMachine) -> None:
     """All properties of one worker."""
     cache_is_current(machine)
-    if any(machine.owners.sources.values()):
+    if any(machine.arrivals.groups.values()):
         partial_has_source(machine)
+        arriving_is_owned(machine)
     if machine.transactions:
         busy = [tx for tx in machine.transactions.values() if tx.phase in BUSY]
         for invariant in TRANSACTION_INVARIANTS if busy else IDLE_INVARIANTS:

@@ -1,11 +1,10 @@
-"""What a worker knows about who owns which key group, and who still has its state."""
+"""What a worker knows about who owns which key group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol.worker_messages import GroupsDropped, GroupsGranted, GroupsReleased
 
@@ -15,22 +14,20 @@ STORE = WorkerId("$store")
 
 @dataclass(slots=True)
 class Ownership:
-    """Key groups that are granted here, given away, and on their way here."""
+    """Key groups that are granted here, and those that were given away."""
 
     granted: dict[KeyGroup, int] = field(default_factory=dict)
     """Routing version of each key group that is owned here."""
     released: dict[KeyGroup, tuple[int, WorkerId]] = field(default_factory=dict)
     """Version and new owner of key groups that were owned here; kept until they come back, as lanes
     may still be on their way when a move is over."""
-    sources: dict[str, dict[KeyGroup, WorkerId]] = field(default_factory=dict)
-    """By operator: who has the state, or a part of it, of a key group that is owned here."""
-    arrival: dict[KeyGroup, Arrival] = field(default_factory=dict)
     ready_first: set[KeyGroup] = field(default_factory=set)
     versions: dict[KeyGroup, int] = field(default_factory=dict)
     """The newest version heard about each key group; kept, so that nothing late counts."""
 
-    def grant(self, event: GroupsGranted) -> None:
-        """Own key groups, unless a newer message says otherwise."""
+    def grant(self, event: GroupsGranted) -> list[KeyGroup]:
+        """Own key groups, unless a newer message says otherwise; those that are new."""
+        new = []
         for group in event.groups:
             if event.version < self.version(group):
                 continue
@@ -38,15 +35,13 @@ class Ownership:
                 continue  # said twice: what has arrived since must not be asked for again
             self.granted[group] = self.versions[group] = event.version
             self.released.pop(group, None)
-            self.arrival[group] = event.arrival
             (self.ready_first.add if event.ready_first else self.ready_first.discard)(group)
-            for sources in self.sources.values():
-                sources.pop(group, None)
-                if event.source is not None:
-                    sources[group] = event.source
+            new.append(group)
+        return new
 
-    def release(self, event: GroupsReleased) -> None:
-        """Own key groups no longer, unless they were granted again since."""
+    def release(self, event: GroupsReleased) -> list[KeyGroup]:
+        """Own key groups no longer, unless they were granted again since; those that are gone."""
+        gone = []
         for group in event.groups:
             if event.version <= self.version(group):
                 continue
@@ -54,8 +49,8 @@ class Ownership:
             was_here = self.granted.pop(group, None) is not None or group in self.released
             if was_here:
                 self.released[group] = event.version, event.target
-            for sources in self.sources.values():
-                sources.pop(group, None)
+            gone.append(group)
+        return gone
 
     def droppable(self, event: GroupsDropped) -> tuple[KeyGroup, ...]:
         """Key groups that are not owned, and of which nothing newer is known."""
@@ -84,7 +79,3 @@ class Ownership:
     def is_owner(self, group: KeyGroup) -> bool:
         """Whether transactions may run on it."""
         return group in self.granted
-
-    def settled(self, operator: str, group: KeyGroup) -> None:
-        """All of the state is here."""
-        self.sources[operator].pop(group, None)

@@ -34,8 +34,7 @@ def owner_error(machine: WorkerMachine, event: TransactionOpened) -> AnabranchEr
             f"Key groups {moved[:4]} are not owned here; the lane asks for the new routing."
         )
     # Granted, but perhaps not flipped yet: to ask the source would make it let go too early.
-    sources = machine.owners.sources[event.operator]
-    moving = [g for g in event.groups if sources.get(g, STORE) != STORE]
+    moving = [g for g in event.groups if machine.source_of(event.operator, g) not in (None, STORE)]
     ahead = [g for g in moving if owners.granted[g] > event.version]
     if ahead:
         return ServiceUnavailable(

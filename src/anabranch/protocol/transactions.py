@@ -7,11 +7,17 @@ from enum import Enum
 
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
+from anabranch.protocol.residency_messages import (
+    AwaitingExpired,
+    DeferralChosen,
+    GroupsFetched,
+    GroupsLoaded,
+    ReplicaOrigin,
+)
 from anabranch.protocol.worker_messages import (
     ChangesDurable,
     Event,
     ForwardFailed,
-    GroupsLoaded,
     LaneGone,
     RowsComplete,
     RowsForwarded,
@@ -26,49 +32,51 @@ class TxPhase(Enum):
 
     RECEIVING = "receiving"
     WAITING = "waiting"
+    CHOOSING = "choosing"
+    AWAITING = "awaiting"
+    FETCHING = "fetching"
     LOADING = "loading"
     APPLYING = "applying"
     PERSISTING = "persisting"
     FORWARDING = "forwarding"
 
 
-BUSY = (TxPhase.LOADING, TxPhase.APPLYING, TxPhase.PERSISTING)
+BRINGING = (TxPhase.CHOOSING, TxPhase.AWAITING, TxPhase.FETCHING, TxPhase.LOADING)
+BUSY = (*BRINGING, TxPhase.APPLYING, TxPhase.PERSISTING)
+
+_BROUGHT = (TxPhase.AWAITING, TxPhase.FETCHING, TxPhase.LOADING, TxPhase.APPLYING)
+_OVER = (TxPhase.FORWARDING, None)
 
 TRANSITIONS: dict[tuple[TxPhase, type[Event]], tuple[TxPhase | None, ...]] = {
     (TxPhase.RECEIVING, RowsComplete): (
         TxPhase.WAITING,
-        TxPhase.LOADING,
-        TxPhase.APPLYING,
-        TxPhase.FORWARDING,
-        None,
+        TxPhase.CHOOSING,
+        *_BROUGHT,
+        *_OVER,
     ),
     (TxPhase.RECEIVING, LaneGone): (None,),
-    (TxPhase.WAITING, LaneGone): (TxPhase.WAITING,),
-    (TxPhase.LOADING, LaneGone): (TxPhase.LOADING,),
-    (TxPhase.APPLYING, LaneGone): (TxPhase.APPLYING,),
-    (TxPhase.PERSISTING, LaneGone): (TxPhase.PERSISTING,),
-    (TxPhase.FORWARDING, LaneGone): (TxPhase.FORWARDING,),
+    **{(phase, LaneGone): (phase,) for phase in (TxPhase.WAITING, *BUSY, TxPhase.FORWARDING)},
+    **{(phase, TransactionFailed): _OVER for phase in BUSY},
+    **{(phase, event): (phase,) for phase in BUSY for event in (RowsForwarded, ForwardFailed)},
+    (TxPhase.CHOOSING, DeferralChosen): _BROUGHT,
+    (TxPhase.AWAITING, AwaitingExpired): _BROUGHT[:-1],
+    (TxPhase.FETCHING, GroupsFetched): (TxPhase.LOADING, TxPhase.APPLYING),
     (TxPhase.LOADING, GroupsLoaded): (TxPhase.APPLYING,),
-    (TxPhase.LOADING, TransactionFailed): (TxPhase.FORWARDING, None),
-    (TxPhase.LOADING, RowsForwarded): (TxPhase.LOADING,),
-    (TxPhase.LOADING, ForwardFailed): (TxPhase.LOADING,),
     (TxPhase.APPLYING, TransactionApplied): (
         TxPhase.APPLYING,
-        TxPhase.LOADING,
+        TxPhase.CHOOSING,
+        *_BROUGHT[:-1],
         TxPhase.PERSISTING,
         None,
     ),
-    (TxPhase.APPLYING, TransactionFailed): (TxPhase.FORWARDING, None),
-    (TxPhase.APPLYING, RowsForwarded): (TxPhase.APPLYING,),
-    (TxPhase.APPLYING, ForwardFailed): (TxPhase.APPLYING,),
-    (TxPhase.PERSISTING, ChangesDurable): (TxPhase.FORWARDING, None),
-    (TxPhase.PERSISTING, TransactionFailed): (TxPhase.FORWARDING, None),
-    (TxPhase.PERSISTING, RowsForwarded): (TxPhase.PERSISTING,),
-    (TxPhase.PERSISTING, ForwardFailed): (TxPhase.PERSISTING,),
-    (TxPhase.FORWARDING, RowsForwarded): (TxPhase.FORWARDING, None),
-    (TxPhase.FORWARDING, ForwardFailed): (TxPhase.FORWARDING, None),
+    (TxPhase.PERSISTING, ChangesDurable): _OVER,
+    (TxPhase.FORWARDING, RowsForwarded): _OVER,
+    (TxPhase.FORWARDING, ForwardFailed): _OVER,
 }
-"""What may follow what; None is the end. WAITING is left when another transaction ends."""
+"""What may follow what; None is the end.
+
+WAITING is left when another transaction ends, AWAITING when what was coming in has come, or does
+not come any more."""
 
 
 @dataclass(slots=True)
@@ -82,6 +90,8 @@ class HeldGroup:
     """Number of input rows that these outputs come from; None: not counted."""
     is_partial: bool = False
     """Whether bins are missing: they are at the source, as of the flip, or in the store."""
+    replica: ReplicaOrigin | None = None
+    """Where it was copied from, if it is a replica that a delta can bring up to date."""
 
 
 @dataclass(slots=True)
@@ -96,6 +106,12 @@ class Tx:
     """Versions at which the fresh ones were owned when it started."""
     loading: tuple[KeyGroup, ...] = ()
     """Fresh key groups that must be brought here first."""
+    brought: tuple[KeyGroup, ...] = ()
+    """Those that were, or are, brought together: they are applied together."""
+    requested: tuple[KeyGroup, ...] = ()
+    """Those that sources were asked for."""
+    is_impatient: bool = False
+    """Whether it has waited long enough for what was coming in."""
     has_applied: bool = False
     """Whether some of them are applied already, before the others are here."""
     forwarded: tuple[KeyGroup, ...] = ()

@@ -17,10 +17,60 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, ProtocolViolation
-from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.model.ids import Epoch, KeyGroup, WorkerId
+from anabranch.protocol.arrivals import Arrivals
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.ownership import STORE, Ownership
-from anabranch.protocol.residency import arrived, evicted, loaded
+from anabranch.protocol.residency import (
+    awaited,
+    candidates,
+    copied,
+    deferred,
+    end_arrivals,
+    evicted,
+    fetched,
+    forgotten,
+    granted,
+    import_changed,
+    installed,
+    loaded,
+    not_loaded,
+    offered,
+    prepare,
+    read,
+    receiving_changed,
+    requests,
+)
+from anabranch.protocol.residency_messages import (
+    AdoptPart,
+    ArrivalEffect,
+    AwaitArrivals,
+    AwaitingExpired,
+    ChooseDeferred,
+    DeferralCandidate,
+    DeferralChosen,
+    DiscardPart,
+    FetchedPart,
+    FetchGroups,
+    ForgetParts,
+    GroupRequest,
+    GroupsEvicted,
+    GroupsFetched,
+    GroupsLoaded,
+    ImportBegan,
+    ImportEnded,
+    InstallPart,
+    LoadGroups,
+    PartFailed,
+    PartInstalled,
+    PartKind,
+    PartOffered,
+    PartReceiving,
+    ReceivingEnded,
+    ReplicaOrigin,
+    ReplicasChanged,
+    Residency,
+)
 from anabranch.protocol.transaction_admission import (
     answers,
     is_blocked,
@@ -31,7 +81,7 @@ from anabranch.protocol.transaction_admission import (
     replaced,
     superseded,
 )
-from anabranch.protocol.transactions import BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
+from anabranch.protocol.transactions import BRINGING, BUSY, TRANSITIONS, HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import (
     AnswerTransaction,
     ApplyTransaction,
@@ -44,17 +94,12 @@ from anabranch.protocol.worker_messages import (
     ForwardFailed,
     ForwardRows,
     GroupsDropped,
-    GroupsEvicted,
     GroupsGranted,
-    GroupsImported,
-    GroupsLoaded,
     GroupsReleased,
     LaneGone,
-    LoadGroups,
     OperatorInstalled,
     PersistChanges,
     RefuseTransaction,
-    ReplicasChanged,
     RowsComplete,
     RowsForwarded,
     TransactionApplied,
@@ -66,29 +111,52 @@ __all__ = [
     "BUSY",
     "STORE",
     "TRANSITIONS",
+    "AdoptPart",
     "AnswerTransaction",
     "ApplyTransaction",
+    "ArrivalEffect",
+    "AwaitArrivals",
+    "AwaitingExpired",
     "ChangesDurable",
+    "ChooseDeferred",
+    "DeferralCandidate",
+    "DeferralChosen",
+    "DiscardPart",
     "DropGroups",
     "DropOperator",
     "DropOutputs",
     "Effect",
     "Event",
+    "FetchGroups",
+    "FetchedPart",
+    "ForgetParts",
     "ForwardFailed",
     "ForwardRows",
+    "GroupRequest",
     "GroupsDropped",
     "GroupsEvicted",
+    "GroupsFetched",
     "GroupsGranted",
-    "GroupsImported",
     "GroupsLoaded",
     "GroupsReleased",
     "HeldGroup",
+    "ImportBegan",
+    "ImportEnded",
+    "InstallPart",
     "LaneGone",
     "LoadGroups",
     "OperatorInstalled",
+    "PartFailed",
+    "PartInstalled",
+    "PartKind",
+    "PartOffered",
+    "PartReceiving",
     "PersistChanges",
+    "ReceivingEnded",
     "RefuseTransaction",
+    "ReplicaOrigin",
     "ReplicasChanged",
+    "Residency",
     "RowsComplete",
     "RowsForwarded",
     "TransactionApplied",
@@ -104,11 +172,17 @@ __all__ = [
 class WorkerMachine:
     """State of a worker's protocol; `handle` is the only way to change it."""
 
+    bins: int = 16
+    """Of each key group."""
     owners: Ownership = field(default_factory=Ownership)
     held: dict[str, dict[KeyGroup, HeldGroup]] = field(default_factory=dict)
     transactions: dict[int, Tx] = field(default_factory=dict)
     doomed: set[KeyGroup] = field(default_factory=set)
     """Key groups that are dropped as soon as no transaction works on them."""
+    arrivals: Arrivals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arrivals = Arrivals(self.bins)
 
     @property
     def granted(self) -> dict[KeyGroup, int]:
@@ -117,12 +191,31 @@ class WorkerMachine:
 
     def handle(self, event: Event) -> list[Effect]:
         """Take one event and say what to do."""
+        effects = self._handle(event)
+        if self.arrivals.offers:
+            effects += offered(self)
+        if self.transactions:
+            effects += self._go_on_awaiting()
+        return effects + forgotten(self) if self.arrivals.ended else effects
+
+    def _handle(self, event: Event) -> list[Effect]:
         match event:
             case GroupsGranted() | GroupsReleased() | GroupsDropped():
                 return self._ownership_changed(event)
-            case ReplicasChanged() | GroupsImported():
-                arrived(self, event)
+            case ReplicasChanged():
+                copied(self, event)
                 return []
+            case ImportBegan() | ImportEnded():
+                import_changed(self, event)
+                return []
+            case PartReceiving() | ReceivingEnded():
+                receiving_changed(self, event)
+                return []
+            case PartOffered():
+                self.arrivals.offers.append(event)
+                return []
+            case PartInstalled() | PartFailed():
+                return installed(self, event)
             case GroupsEvicted():
                 evicted(self, event)
                 return []
@@ -138,6 +231,15 @@ class WorkerMachine:
                 tx = self._expect(event)
                 tx.rows = dict(zip(tx.opened.groups, event.rows, strict=False))
                 return self._start(tx)
+            case DeferralChosen():
+                tx = self._expect(event)
+                return deferred(self, tx, event) + self._take(tx)
+            case AwaitingExpired():
+                return self._impatient(event)
+            case GroupsFetched():
+                tx = self._expect(event)
+                fetched(self, tx, event)
+                return self._read(tx)
             case GroupsLoaded():
                 return self._loaded(self._expect(event), event)
             case TransactionApplied():
@@ -163,12 +265,17 @@ class WorkerMachine:
             if tx.opened.is_shadow or not shadows
         )
 
-    def is_put_off(self, operator: str, group: KeyGroup) -> bool:
-        """Whether a transaction applies others first and has not looked at the key group yet."""
+    def works_on(self, operator: str, group: KeyGroup) -> bool:
+        """Whether a transaction has a key group and changes it, or is about to."""
         return any(
-            tx.phase is TxPhase.APPLYING and tx.opened.operator == operator and group in tx.loading
+            tx.is_busy_with(operator, group) and group not in tx.loading
             for tx in self.transactions.values()
         )
+
+    def source_of(self, operator: str, group: KeyGroup) -> WorkerId | None:
+        """Who has the state, or a part of it, of a key group that is owned here."""
+        record = self.arrivals.find(operator, group)
+        return record.source if record is not None else None
 
     def is_settled(self, operator: str, group: KeyGroup, epoch: Epoch) -> bool:
         """Whether a key group's state in memory is exactly that of an epoch, nothing under way."""
@@ -192,7 +299,7 @@ class WorkerMachine:
         old = [t for t in self.transactions.values() if t.opened.operator == event.operator]
         refusals = [effect for tx in old for effect in self._end(tx, redefined(event))]
         self.held[event.operator] = {}
-        self.owners.sources[event.operator] = {}
+        self.arrivals.groups[event.operator] = {}
         return [*refusals, DropOperator(event.operator)]
 
     def _ownership_changed(
@@ -200,12 +307,9 @@ class WorkerMachine:
     ) -> list[Effect]:
         match event:
             case GroupsGranted():
-                new = [g for g in event.groups if event.version > self.owners.version(g)]
-                self.owners.grant(event)
-                # What is here in part belongs to a source of an earlier move.
-                return self._drop(tuple(g for g in new if g in self.granted), only_partial=True)
+                return granted(self, event)
             case GroupsReleased():
-                self.owners.release(event)
+                end_arrivals(self, self.owners.release(event))
                 return []
             case GroupsDropped():
                 self.doomed.update(self.owners.droppable(event))
@@ -218,9 +322,10 @@ class WorkerMachine:
         ready = {g for g in self.doomed if not any(self.is_busy(o, g) for o in self.held)}
         self.doomed -= ready
         gone = tuple(sorted(g for g in ready if not self.owners.is_owner(g)))
-        return self._drop(gone)
+        return self.drop(gone)
 
-    def _drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
+    def drop(self, groups: tuple[KeyGroup, ...], only_partial: bool = False) -> list[Effect]:
+        """Forget what is here of key groups, except where a transaction works on it."""
         effects: list[Effect] = []
         for operator, held in self.held.items():
             here = [g for g in groups if g in held and (held[g].is_partial or not only_partial)]
@@ -284,35 +389,70 @@ class WorkerMachine:
         return [ApplyTransaction(opened.tx, tx.fresh)]
 
     def _run(self, tx: Tx) -> list[Effect]:
-        opened, held = tx.opened, self.held[tx.opened.operator]
-        sources = self.owners.sources[opened.operator]
-        for group in tx.fresh:
-            here = held.get(group)
-            if here is None:
-                continue
-            here.outputs_of = None
-            if here.as_of != opened.base and (here.is_partial or group not in sources):
-                # Not even a part or an older replica that could be completed.
-                del held[group]
-                sources.pop(group, None)
+        prepare(self, tx)
         tx.loading = self._not_here(tx, tx.fresh)
         ready = tuple(g for g in tx.fresh if g not in tx.loading)
         if tx.loading and not (ready and not self.owners.ready_first.isdisjoint(tx.loading)):
-            return self._load(tx)
+            return self._bring(tx)
         tx.phase = TxPhase.APPLYING
-        return [ApplyTransaction(opened.tx, ready)]
+        return [ApplyTransaction(tx.opened.tx, ready)]
 
     def _not_here(self, tx: Tx, groups: tuple[KeyGroup, ...]) -> tuple[KeyGroup, ...]:
         """Those that must be brought here first, or completed."""
         base, held = tx.opened.base, self.held[tx.opened.operator]
-        sources = self.owners.sources[tx.opened.operator]
-        return tuple(g for g in groups if g not in held or held[g].as_of != base or g in sources)
+        arriving = self.arrivals.groups[tx.opened.operator]
+        return tuple(g for g in groups if g not in held or held[g].as_of != base or g in arriving)
 
-    def _load(self, tx: Tx) -> list[Effect]:
-        tx.phase = TxPhase.LOADING
-        sources = self.owners.sources[tx.opened.operator]
-        known = tuple((g, sources[g]) for g in tx.loading if g in sources)
-        return [LoadGroups(tx.opened.tx, tx.loading, tx.opened.base, known)]
+    # -- bringing state here --
+
+    def _bring(self, tx: Tx) -> list[Effect]:
+        """First of all, rows may wait instead."""
+        tx.brought = tx.loading
+        found = candidates(self, tx) if tx.opened.may_defer else ()
+        if not found:
+            return self._take(tx)
+        tx.phase = TxPhase.CHOOSING
+        return [ChooseDeferred(tx.opened.tx, found, tx.opened.base)]
+
+    def _take(self, tx: Tx) -> list[Effect]:
+        """Take what nobody else is bringing just now, and ask its sources for it."""
+        if coming := awaited(self, tx):
+            is_new, tx.phase = tx.phase is not TxPhase.AWAITING, TxPhase.AWAITING
+            return [AwaitArrivals(tx.opened.tx, coming)] if is_new else []
+        asked, effects = requests(self, tx)
+        tx.requested = tuple(request.group for request in asked)
+        if not asked:
+            return effects + self._read(tx)
+        tx.phase = TxPhase.FETCHING
+        return [*effects, FetchGroups(tx.opened.tx, asked)]
+
+    def _read(self, tx: Tx) -> list[Effect]:
+        """What no source has is in the store."""
+        if tx.loading:
+            tx.phase = TxPhase.LOADING
+            return [read(self, tx)]
+        tx.phase = TxPhase.APPLYING
+        return [ApplyTransaction(tx.opened.tx, tx.brought if tx.has_applied else tx.fresh)]
+
+    def _loaded(self, tx: Tx, event: GroupsLoaded) -> list[Effect]:
+        loaded(self, tx, event)
+        return self._read(tx)
+
+    def _impatient(self, event: AwaitingExpired) -> list[Effect]:
+        tx = self.transactions.get(event.tx)
+        if tx is None or tx.phase is not TxPhase.AWAITING:
+            return []  # what it has waited for came meanwhile
+        tx.is_impatient = True
+        return self._take(tx)
+
+    def _go_on_awaiting(self) -> list[Effect]:
+        """What has come in, or does not come any more, may be all that a transaction awaits."""
+        effects: list[Effect] = []
+        for tx in list(self.transactions.values()):
+            if tx.phase is TxPhase.AWAITING and not awaited(self, tx):
+                tx.loading = self._not_here(tx, tx.loading)
+                effects += self._take(tx)
+        return effects
 
     def _forward(self, tx: Tx, groups: list[KeyGroup]) -> list[Effect]:
         tx.forwarded = tuple(groups)
@@ -322,12 +462,6 @@ class WorkerMachine:
             ForwardRows(tx.opened.tx, some, target, max(tx.opened.version, version))
             for target, (some, version) in sorted(parts.items())
         ]
-
-    def _loaded(self, tx: Tx, event: GroupsLoaded) -> list[Effect]:
-        loaded(self, tx, event)
-        groups = tx.loading if tx.has_applied else tx.fresh
-        tx.loading, tx.phase = (), TxPhase.APPLYING
-        return [ApplyTransaction(tx.opened.tx, groups)]
 
     def _applied(self, tx: Tx) -> list[Effect]:
         tx.has_applied = True
@@ -343,10 +477,10 @@ class WorkerMachine:
 
     def _go_on(self, tx: Tx) -> list[Effect]:
         """With what has come while the others were applied; if nothing has, bring the rest."""
-        awaited, tx.loading = tx.loading, self._not_here(tx, tx.loading)
-        if len(tx.loading) == len(awaited):
-            return self._load(tx)
-        return [ApplyTransaction(tx.opened.tx, tuple(g for g in awaited if g not in tx.loading))]
+        before, tx.loading = tx.loading, self._not_here(tx, tx.loading)
+        if len(tx.loading) == len(before):
+            return self._bring(tx)
+        return [ApplyTransaction(tx.opened.tx, tuple(g for g in before if g not in tx.loading))]
 
     def _durable(self, tx: Tx) -> list[Effect]:
         held = self.held[tx.opened.operator]
@@ -357,11 +491,9 @@ class WorkerMachine:
 
     def _failed(self, tx: Tx, error: AnabranchError) -> list[Effect]:
         effects: list[Effect] = []
-        if tx.phase is TxPhase.LOADING:  # what could not be loaded is not here
+        if tx.phase in BRINGING:
+            not_loaded(self, tx)
             operator = tx.opened.operator
-            for group in tx.loading:
-                self.held[operator].pop(group, None)
-                self.owners.settled(operator, group)
             effects += [DropGroups(operator, tx.loading), DropOutputs(operator, tx.fresh)]
         tx.error = tx.error or error
         return effects + self._end_local(tx)

@@ -7,6 +7,29 @@ from dataclasses import dataclass
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.protocol.residency_messages import (
+    AdoptPart,
+    AwaitArrivals,
+    AwaitingExpired,
+    ChooseDeferred,
+    DeferralChosen,
+    DiscardPart,
+    FetchGroups,
+    ForgetParts,
+    GroupsEvicted,
+    GroupsFetched,
+    GroupsLoaded,
+    ImportBegan,
+    ImportEnded,
+    InstallPart,
+    LoadGroups,
+    PartFailed,
+    PartInstalled,
+    PartOffered,
+    PartReceiving,
+    ReceivingEnded,
+    ReplicasChanged,
+)
 
 # --- events ------------------------------------------------------------------------------------
 
@@ -30,32 +53,6 @@ class GroupsReleased:
     groups: tuple[KeyGroup, ...]
     version: int
     target: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicasChanged:
-    """Key groups that are not owned here were copied or caught up."""
-
-    operator: str
-    groups: tuple[tuple[KeyGroup, Epoch | None], ...]
-    """Each with the epoch that it is as of."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsImported:
-    """All that was missing of key groups is here; their sources are not needed any more."""
-
-    operator: str
-    groups: tuple[tuple[KeyGroup, Epoch | None], ...]
-    """Each with the epoch that its source had."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsEvicted:
-    """Parts of key groups were taken out of memory; the store has them."""
-
-    operator: str
-    groups: tuple[KeyGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +86,8 @@ class TransactionOpened:
     version: int
     is_shadow: bool = False
     """Whether only replicas are brought forward: nothing is made durable, nobody gets outputs."""
+    may_defer: bool = False
+    """Whether rows may wait for the next transaction where state would have to be brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +100,6 @@ class RowsComplete:
 
     Cached outputs answer a retry only if it has as many rows: tasks that mistook their lane must
     not pass for the right ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsLoaded:
-    """The state asked for by LoadGroups is in memory."""
-
-    tx: int
-    partial: tuple[KeyGroup, ...] = ()
-    """Key groups of which only what the transaction needs is here."""
-    stored: tuple[KeyGroup, ...] = ()
-    """Those of them whose rest is in the store: nobody else is needed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +151,29 @@ class LaneGone:
 Event = (
     GroupsGranted
     | GroupsReleased
-    | ReplicasChanged
-    | GroupsImported
-    | GroupsEvicted
     | GroupsDropped
+    | ReplicasChanged
+    | ImportBegan
+    | ImportEnded
+    | PartReceiving
+    | ReceivingEnded
+    | PartOffered
+    | PartInstalled
+    | PartFailed
+    | GroupsEvicted
     | OperatorInstalled
     | TransactionOpened
     | RowsComplete
+    | LaneGone
+    | DeferralChosen
+    | AwaitingExpired
+    | GroupsFetched
     | GroupsLoaded
     | TransactionApplied
     | ChangesDurable
     | TransactionFailed
     | RowsForwarded
     | ForwardFailed
-    | LaneGone
 )
 
 
@@ -204,19 +201,6 @@ class DropGroups:
 
     operator: str
     groups: tuple[KeyGroup, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadGroups:
-    """Bring what the transaction needs of key groups here, as of an epoch (None: empty).
-
-    From the source, where there is one that has it; else from the store.
-    """
-
-    tx: int
-    groups: tuple[KeyGroup, ...]
-    as_of: Epoch | None
-    sources: tuple[tuple[KeyGroup, WorkerId], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +248,13 @@ Effect = (
     DropOperator
     | DropOutputs
     | DropGroups
+    | ForgetParts
+    | InstallPart
+    | AdoptPart
+    | DiscardPart
+    | ChooseDeferred
+    | AwaitArrivals
+    | FetchGroups
     | LoadGroups
     | ForwardRows
     | ApplyTransaction

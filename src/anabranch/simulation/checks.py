@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.model.ids import KeyGroup
@@ -9,6 +10,8 @@ from anabranch.protocol import coordinator as control
 from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import GrantLane, WriteManifest
+from anabranch.protocol.residency import residency_of
+from anabranch.protocol.residency_messages import Residency
 from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 
 if TYPE_CHECKING:
@@ -21,14 +24,18 @@ if TYPE_CHECKING:
 _CHANGING = frozenset(
     (
         data.ChangesDurable,
+        data.GroupsEvicted,
+        data.GroupsFetched,
         data.GroupsLoaded,
-        data.GroupsImported,
+        data.PartInstalled,
         data.ReplicasChanged,
         data.TransactionApplied,
         data.TransactionFailed,
     )
 )
 
+
+ALL_GROUPS = tuple(KeyGroup(group) for group in range(GROUPS))
 
 _OF_BATCHES = frozenset((control.LaneBegan, control.LaneFinished))
 
@@ -63,6 +70,18 @@ class Checks:
                 cluster.coordinator.machine, process.worker, process.incarnation, process.machine
             )
 
+    def residency(self, process: WorkerProcess) -> dict[KeyGroup, Residency]:
+        """How much of each key group is in a worker's memory."""
+        return {group: residency_of(process.machine, OPERATOR, group) for group in ALL_GROUPS}
+
+    def residency_changed(
+        self, process: WorkerProcess, event: data.Event, before: dict[KeyGroup, Residency]
+    ) -> None:
+        """A worker has taken an event: what is here has changed as the table says, if at all."""
+        after = self.residency(process)
+        if after != before:
+            invariants.residency_follows_table(before, type(event), after)
+
     def changing(self, process: WorkerProcess, groups: tuple[KeyGroup, ...]) -> None:
         """What was given to another worker is frozen until it comes back."""
         for group in groups:
@@ -82,15 +101,19 @@ class Checks:
             if group in busy:
                 continue
             expected = {} if held.as_of is None else states[held.as_of][group]
-            partial = process.target.partial.get(group)
-            if held.is_partial != (partial is not None):
-                raise Failure(f"{process.name} {group} {held}: missing are {partial}")
-            if partial is not None:
-                before = {} if partial.origin is None else states[partial.origin][group]
-                for key in [key for key in {*expected, *before} if partial.lacks(key)]:
+            record = process.machine.arrivals.find(OPERATOR, group)
+            is_part = record is not None and record.phase in (Residency.PARTIAL, Residency.STORED)
+            if held.is_partial and (not is_part or (record is not None and record.is_broken)):
+                continue  # given away, or broken: nobody will use it
+            if held.is_partial != is_part:
+                raise Failure(f"{process.name} {group} {held}: {record}")
+            if record is not None and is_part:
+                absent = partial(process.target.lacks, group, missing=record.missing)
+                before = {} if record.origin is None else states[record.origin][group]
+                for key in [key for key in {*expected, *before} if absent(key)]:
                     if before.get(key) != expected.get(key):
                         raise Failure(f"{process.name} {group} {held}: {key} must not be missing")
-                expected = {k: v for k, v in expected.items() if not partial.lacks(k)}
+                expected = {k: v for k, v in expected.items() if not absent(k)}
             if process.memory[group] != expected:
                 got = process.memory[group]
                 raise Failure(f"{process.name} {group} {held} is {got}, must be {expected}")

@@ -17,6 +17,9 @@ TWICE_SHARE, UNHEARD_SHARE = 0.15, 0.08
 """Orders that are carried out twice; those whose reply is lost."""
 LANES_MAX = 4
 
+INSTALL_FAILURES = 0.02
+"""Share of parts that cannot be put in place."""
+
 
 class FaultState:
     """Faults that wait for their moment, for example for the next write."""
@@ -71,6 +74,10 @@ class FaultState:
             return False
         self.load_failures -= 1
         return True
+
+    def install_fails(self) -> bool:
+        """Whether memory is short when a part is put in place."""
+        return self.rng.random() < INSTALL_FAILURES
 
     def user_code_fails(self) -> bool:
         """Whether user code raises."""

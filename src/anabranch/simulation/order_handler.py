@@ -9,9 +9,11 @@ from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
+from anabranch.protocol.residency import importable
 from anabranch.simulation.calls import Call, ask
 from anabranch.simulation.oracle import OPERATOR, Changes, merge
-from anabranch.simulation.parcels import ALL_BINS, BINS, Parcel, ParcelKind, SimulatedReplica
+from anabranch.simulation.parcels import BINS, Parcel, ParcelKind
+from anabranch.simulation.target import want_all
 
 if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
@@ -88,7 +90,6 @@ class Job:
     def grant(self) -> None:
         """Own key groups."""
         order = self.order
-        self.process.target.not_imported.difference_update(order.groups)
         self.process.handle(
             protocol.GroupsGranted(
                 order.groups, order.version, order.peer, order.arrival, order.ready_first
@@ -133,10 +134,8 @@ class Job:
         process, machine = self.process, self.process.machine
         latest, _ = process.cluster.store.latest()
         for group in machine.granted:
-            sources = machine.owners.sources.get(OPERATOR, {})
-            if group in machine.held[OPERATOR] or group in sources:
-                continue
-            if machine.is_busy(OPERATOR, group):
+            is_coming = machine.source_of(OPERATOR, group) is not None
+            if group in machine.held[OPERATOR] or is_coming or machine.is_busy(OPERATOR, group):
                 continue
             process.memory[group] = process.cluster.store.restore(group, latest)
             as_of = None if latest is None else Epoch(latest)
@@ -151,7 +150,7 @@ class Job:
         """Make replicas, one key group after the other."""
         while self.left:
             group = self.left.pop(0)
-            if self._is_of_use(group) and self.process.target.replica_of(group) is None:
+            if self._is_of_use(group) and self._replica(group) is None:
                 self._slice(group, 0, 0, {})
                 return
         self.end()
@@ -160,6 +159,13 @@ class Job:
         """Whether a copy is wanted: a later order to clean up may have come first."""
         is_cleaned = self.process.cleaned.get(group, 0) > self.order.version
         return not is_cleaned and self.process.takes_replica(group)
+
+    def _replica(self, group: KeyGroup) -> tuple[int, int | None] | None:
+        """Copy session and epoch of what was copied from the peer before."""
+        held = self.process.machine.held[OPERATOR].get(group)
+        if held is None or held.replica is None or held.replica.source != self.peer:
+            return None
+        return held.replica.log, held.as_of
 
     def _slice(self, group: KeyGroup, number: int, session: int, state: Changes) -> None:
         def then(reply: tuple[int, int | None, Changes] | None) -> None:
@@ -192,8 +198,8 @@ class Job:
         if delta is not None and self._is_of_use(group):
             process.target.forget([group])
             process.memory[group] = merge(merge({}, state), delta.entries)
-            process.target.replicas[group] = SimulatedReplica(self.peer, session)
-            process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),)))
+            origin = protocol.ReplicaOrigin(self.peer, session)
+            process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),), origin))
             self._count("groups_copied")
             process.cluster.count("groups_copied")
         _WORK[self.order.kind](self)
@@ -204,10 +210,10 @@ class Job:
             self.end()
             return
         group = self.left.pop(0)
-        replica = self.process.target.replica_of(group)
         if not self._is_of_use(group):
             self.catch_up()
             return
+        replica = self._replica(group)
         if replica is None:
             self._slice(group, 0, 0, {})
             return
@@ -215,10 +221,11 @@ class Job:
         def then(delta: Parcel | None) -> None:
             process = self.process
             # A shadow transaction may have brought it forward meanwhile.
-            is_same = process.target.replica_of(group) == replica
+            is_same = self._replica(group) == replica
             if delta is not None and is_same and process.takes_replica(group):
                 process.memory[group] = merge(process.memory[group], delta.entries)
-                process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),)))
+                origin = protocol.ReplicaOrigin(self.peer, replica[0])
+                process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),), origin))
                 self._count("delta_rows", len(delta.entries))
                 process.cluster.count("catch_ups")
             self.catch_up()
@@ -249,59 +256,86 @@ class Job:
 
     def start_import(self) -> None:
         """Begin in its own time: transactions may come first."""
+        self.process.handle(protocol.ImportBegan(self.order.groups, self.order.version))
         self._after(self.pace, self.bring)
 
     def bring(self) -> None:
         """Fetch what is missing, one key group after the other."""
-        while self.left and not self._is_coming(self.left[0]):
+        while self.left and self._request() is None:
             self.left.pop(0)
-        if not self.left:
+        request = self._request()
+        if request is None:
+            self.process.handle(protocol.ImportEnded(self.order.groups))
             self.end()
             return
-        if self.order.by_bin:
-            self._bring_bin(self.left[0], 0, None)
+        if self.process.machine.is_busy(OPERATOR, request.group, shadows=True):
+            self._after(WAIT_TICKS, self.bring)  # it would come on top of what is brought
             return
-        group = self.left[0]
-        want = self.process.target.want_all(group, ALL_BINS)
+        by_bin = self.order.by_bin and request.replica is None
+        bins = frozenset({min(request.missing)}) if by_bin else frozenset(request.missing)
+        want = want_all(request, bins)
         self._ask(
-            f"{group}",
+            f"{request.group} bins {sorted(bins)}",
             lambda process, call: process.source.fetch(call, [want]),
-            lambda reply: self._brought(group, reply[0] if reply else None),
+            lambda reply: self._received(request, reply[0] if reply else None),
         )
 
-    def _is_coming(self, group: KeyGroup) -> bool:
-        """Whether the peer has it; not if it was granted later: nothing has flipped yet."""
-        machine = self.process.machine
-        source = machine.owners.sources.get(OPERATOR, {}).get(group)
-        return source == self.peer and machine.granted.get(group, 0) <= self.order.version
+    def _request(self) -> protocol.GroupRequest | None:
+        """What to ask the peer for next."""
+        if not self.left:
+            return None
+        found = importable(self.process.machine, self.left[:1], self.order.version)
+        return next((request for _, request in found if request.source == self.peer), None)
 
-    def _bring_bin(self, group: KeyGroup, number: int, before: Parcel | None) -> None:
-        want = self.process.target.want_all(group, frozenset({number}))
+    def _received(self, request: protocol.GroupRequest, parcel: Parcel | None) -> None:
+        """Pieces come one after the other; transactions may await the last one."""
+        group = ((request.group, request.session),)
+        self.process.handle(protocol.PartReceiving(OPERATOR, group))
+        self._after(self.pace, lambda: self._offer(request, parcel))
 
-        def then(reply: list[Parcel | None] | None) -> None:
-            parcel = reply[0] if reply else None
-            if parcel is None or (before is not None and before.as_of != parcel.as_of):
-                self._brought(group, None)
-                return
-            entries = {**(before.entries if before else {}), **parcel.entries}
-            if number + 1 < BINS:
-                self._bring_bin(group, number + 1, Parcel(parcel.kind, parcel.as_of, entries))
-            else:
-                self._brought(group, Parcel(ParcelKind.FULL, parcel.as_of, entries))
+    def _offer(self, request: protocol.GroupRequest, parcel: Parcel | None) -> None:
+        process, group, session = self.process, request.group, request.session
+        process.handle(protocol.ReceivingEnded(OPERATOR, ((group, session),)))
+        found = self._from_source(request, parcel) if parcel else self._from_store(request)
+        if found is None or (group, session) in process.target.offers:
+            self._next(group, False, True)
+            return
+        is_last = found[0].bins.issuperset(request.missing)
+        process.target.offer(*found, lambda done: self._next(group, done, is_last or not done))
 
-        self._ask(
-            f"{group} bin {number}",
-            lambda process, call: process.source.fetch(call, [want]),
-            then,
-        )
+    def _from_source(
+        self, request: protocol.GroupRequest, parcel: Parcel
+    ) -> tuple[protocol.PartOffered, Parcel]:
+        bins, since = parcel.bins.intersection(request.missing), None
+        kind = protocol.PartKind.BINS
+        if parcel.kind is ParcelKind.DELTA:
+            assert request.replica is not None
+            kind, since = protocol.PartKind.DELTA, request.replica[1]
+        place = OPERATOR, request.group, request.session
+        return protocol.PartOffered(*place, kind, parcel.as_of, bins, since), parcel
 
-    def _brought(self, group: KeyGroup, parcel: Parcel | None) -> None:
-        if self.process.target.import_group(group, parcel):
-            self._count("groups_imported", int(parcel is not None))
+    def _from_store(
+        self, request: protocol.GroupRequest
+    ) -> tuple[protocol.PartOffered, Parcel] | None:
+        """The source does not have it: sometimes the last epoch is tried, else a transaction."""
+        store = self.process.cluster.store
+        latest, _ = store.latest()
+        if latest is None or self.process.cluster.rng.random() < 0.5:
+            return None
+        is_used = request.phase is protocol.Residency.PARTIAL
+        kind = protocol.PartKind.REST if is_used else protocol.PartKind.WHOLE
+        as_of, bins = Epoch(latest), frozenset(request.missing)
+        place = OPERATOR, request.group, request.session
+        parcel = Parcel(ParcelKind.FULL, as_of, dict(store.restore(request.group, latest)))
+        return protocol.PartOffered(*place, kind, as_of, bins), parcel
+
+    def _next(self, group: KeyGroup, is_done: bool, is_last: bool) -> None:
+        if is_done:
+            self._count("groups_imported", int(is_last))
+            self.process.cluster.count("groups_imported", int(is_last))
+        if is_last and self.left and self.left[0] == group:
             self.left.pop(0)
-            self._after(self.pace, self.bring)
-        else:
-            self._after(WAIT_TICKS, lambda: self._brought(group, parcel))
+        self._after(self.pace, self.bring)
 
 
 _WORK: dict[OrderKind, Callable[[Job], None]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import Epoch, KeyGroup, WorkerId
+from anabranch.model.ids import Epoch, KeyGroup
 from anabranch.simulation.oracle import GROUPS, Changes
 
 BINS = 2
@@ -58,20 +58,6 @@ class Parcel:
 
 
 @dataclass(slots=True)
-class Partial:
-    """A key group of which bins are missing: they are at the source, as of the flip."""
-
-    origin: Epoch | None
-    missing: set[int] = field(default_factory=lambda: set(ALL_BINS))
-    keys: set[int] = field(default_factory=set)
-    """Keys that were fetched one by one: left out when their bin arrives."""
-
-    def lacks(self, key: int) -> bool:
-        """Whether a key's state is not here."""
-        return bin_of(key) in self.missing and key not in self.keys
-
-
-@dataclass(slots=True)
 class Journal:
     """Changes that a source keeps while a key group is being copied."""
 
@@ -88,11 +74,3 @@ class Journal:
             if as_of is None or epoch > as_of:
                 found.update(changes)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedReplica:
-    """Where a replica comes from."""
-
-    source: WorkerId
-    session: int

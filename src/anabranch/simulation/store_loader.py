@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from anabranch.errors import LocationNotWritable
 from anabranch.model.ids import Epoch, KeyGroup
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.residency import may_evict
+from anabranch.protocol.residency_messages import Residency
 from anabranch.simulation.oracle import OPERATOR, Changes, merge
-from anabranch.simulation.parcels import ALL_BINS, NO_KEYS, Parcel, ParcelKind, Partial, bin_of
+from anabranch.simulation.parcels import ALL_BINS, NO_KEYS, Parcel, ParcelKind, bin_of
 
 if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
 
-REST_TICKS, EVICT_TICKS = 60, 150
+LOAD_TICKS, REST_TICKS, EVICT_TICKS = 4, 60, 150
 
 
 class Stored:
@@ -27,68 +29,97 @@ class Stored:
 
     # -- for a transaction --
 
-    def read(self, effect: protocol.LoadGroups, groups: Iterable[KeyGroup]) -> list[KeyGroup]:
-        """Put key groups, or what the transaction needs of them, into memory; those in part."""
-        process = self.process
-        partial = process.target.partial
-        sources = dict(effect.sources)
-        for group in groups:
-            if group not in partial or sources.get(group) != protocol.STORE:
-                process.target.forget([group])
-                process.memory[group] = {}
-                if effect.as_of is None or self.rng is None or self.rng.random() < 0.3:
-                    process.memory[group] = process.cluster.store.restore(group, effect.as_of)
-                    continue
-                partial[group] = Partial(effect.as_of)
-                self._later(group, partial[group])
-            process.target.install(group, self._parcel(effect, group, partial[group]))
-        return [group for group in groups if group in partial]
+    def load(self, effect: protocol.LoadGroups) -> None:
+        """Read key groups, or what the transaction needs of them."""
+        scheduler = self.process.cluster.scheduler
+        groups = (*effect.groups, *dict(effect.parts))
+        label = f"{self.process.name} tx{effect.tx} load {groups} as of {effect.as_of}"
+        scheduler.after(scheduler.delay(LOAD_TICKS), label, self._loaded, effect)
 
-    def _parcel(self, effect: protocol.LoadGroups, group: KeyGroup, partial: Partial) -> Parcel:
+    def _loaded(self, effect: protocol.LoadGroups) -> None:
+        process = self.process
+        if not process.is_alive:
+            return
+        if process.cluster.faults.load_fails():
+            process.target.forget((*effect.groups, *dict(effect.parts)))
+            process.failed(effect.tx, LocationNotWritable("simulated read failure"))
+            return
+        stored = [*self._read_new(effect), *self._read_parts(effect)]
+        process.handle(protocol.GroupsLoaded(effect.tx, tuple(stored)))
+        for group, _ in stored:
+            self._later(group)
+
+    def _read_new(self, effect: protocol.LoadGroups) -> list[tuple[KeyGroup, tuple[int, ...]]]:
+        process, stored = self.process, []
+        for group in effect.groups:
+            process.target.forget([group])
+            process.memory[group] = {}
+            if effect.as_of is None or self.rng is None or self.rng.random() < 0.3:
+                process.memory[group] = process.cluster.store.restore(group, effect.as_of)
+                continue
+            process.target.put(group, self._parcel(effect, group, ALL_BINS), ALL_BINS)
+            stored.append((group, tuple(ALL_BINS)))
+        return stored
+
+    def _read_parts(self, effect: protocol.LoadGroups) -> list[tuple[KeyGroup, tuple[int, ...]]]:
+        stored = []
+        for group, bins in effect.parts:
+            missing = frozenset(bins)
+            self.process.target.put(group, self._parcel(effect, group, missing), missing)
+            stored.append((group, bins))
+        return stored
+
+    def _parcel(
+        self, effect: protocol.LoadGroups, group: KeyGroup, missing: frozenset[int]
+    ) -> Parcel:
         process = self.process
         exchange = process.exchanges[effect.tx]
         state = process.cluster.store.restore(group, effect.as_of)
         epoch = exchange.opened.epoch
         keys = {key for key, _, _ in exchange.rows.get(group, [])}
         keys |= {key for key, (_, due) in state.items() if due is not None and due <= epoch}
-        wanted = frozenset(key for key in keys if partial.lacks(key))
+        wanted = frozenset(key for key in keys if process.target.lacks(group, key, missing))
         process.cluster.count("keys_from_store", len(wanted))
         entries: Changes = {key: state.get(key) for key in wanted}
-        return Parcel(ParcelKind.PART, partial.origin, entries, frozenset(), wanted)
+        return Parcel(ParcelKind.PART, effect.as_of, entries, frozenset(), wanted)
 
     # -- in the background --
 
-    def _later(self, group: KeyGroup, partial: Partial) -> None:
-        assert self.rng is not None
-        scheduler = self.process.cluster.scheduler
+    def _later(self, group: KeyGroup) -> None:
+        record = self.process.machine.arrivals.find(OPERATOR, group)
+        if self.rng is None or record is None:
+            return
         delay = 1 + int(self.rng.random() * REST_TICKS)
-        scheduler.after(delay, "", self._bring_rest, group, partial)
+        scheduler = self.process.cluster.scheduler
+        scheduler.after(delay, "", self._bring_rest, group, record.session)
 
-    def _bring_rest(self, group: KeyGroup, partial: Partial) -> None:
+    def _bring_rest(self, group: KeyGroup, session: int) -> None:
         """Untouched since it was left in the store: as of any epoch from then up to now."""
-        process = self.process
-        machine, target = process.machine, process.target
-        if not process.is_alive or target.partial.get(group) is not partial:
+        process, machine, rng = self.process, self.process.machine, self.rng
+        record = machine.arrivals.find(OPERATOR, group)
+        is_same = record is not None and record.session == session
+        if not process.is_alive or record is None or not is_same or rng is None:
             return
-        if machine.owners.sources[OPERATOR].get(group) != protocol.STORE:
+        if record.phase is not Residency.STORED or record.is_broken:
             return
-        if any(group in tx.loading for tx in machine.transactions.values()):
-            self._later(group, partial)
+        if (group, session) in process.target.offers:
             return
-        assert self.rng is not None
-        now = machine.held[OPERATOR][group].as_of
+        held = machine.held[OPERATOR].get(group)
+        now = held.as_of if held is not None else None
         is_committed = now in process.cluster.store.manifests
-        epoch = now if is_committed and self.rng.random() < 0.5 else partial.origin
+        epoch = now if is_committed and rng.random() < 0.5 else record.origin
         state = process.cluster.store.restore(group, epoch)
-        some = frozenset({min(partial.missing)}) if self.rng.random() < 0.5 else ALL_BINS
+        some = frozenset({min(record.missing)}) if rng.random() < 0.5 else frozenset(record.missing)
         found: Changes = {key: value for key, value in state.items() if bin_of(key) in some}
-        target.install(group, Parcel(ParcelKind.PART, partial.origin, found, some, NO_KEYS))
-        process.cluster.count("bins_from_store", len(some))
-        if group in target.partial:
-            self._later(group, partial)
-            process.cluster.checks.contents(process)
-        else:
-            process.handle(protocol.GroupsImported(OPERATOR, ((group, partial.origin),)))
+        parcel = Parcel(ParcelKind.PART, epoch, found, some, NO_KEYS)
+        kind = protocol.PartKind.REST
+        offer = protocol.PartOffered(OPERATOR, group, session, kind, epoch, some)
+        process.target.offer(offer, parcel, lambda done: self._brought(group, len(some), done))
+
+    def _brought(self, group: KeyGroup, bins: int, is_done: bool) -> None:
+        if is_done:
+            self.process.cluster.count("bins_from_store", bins)
+        self._later(group)
 
     # -- back into the store --
 
@@ -102,38 +133,31 @@ class Stored:
         process, rng = self.process, self.rng
         if not process.is_alive or process.cluster.driver.is_finished or rng is None:
             return
-        machine = process.machine
-        for group in sorted(machine.held.get(OPERATOR, {})):
+        for group in sorted(process.machine.held.get(OPERATOR, {})):
             if self._may_evict(group) and rng.random() < 0.5:
                 self._evict_bins(group, {b for b in ALL_BINS if rng.random() < 0.6} or {0})
-                groups = (KeyGroup(group),)
-                process.cluster.count("groups_evicted")
-                process.handle(protocol.GroupsEvicted(OPERATOR, groups))
         self.evict_later()
 
     def _may_evict(self, group: KeyGroup) -> bool:
-        process, machine = self.process, self.process.machine
-        held = machine.held[OPERATOR][group]
-        source = machine.owners.sources[OPERATOR].get(group, protocol.STORE)
-        return (
-            machine.owners.is_owner(group)
-            and source == protocol.STORE
-            and not machine.is_busy(OPERATOR, group)
-            and held.as_of in process.cluster.store.manifests
-        )
+        process = self.process
+        as_of = process.machine.held[OPERATOR][group].as_of
+        is_committed = as_of is not None and as_of in process.cluster.store.manifests
+        return is_committed and may_evict(process.machine, OPERATOR, group, Epoch(as_of or 0))
 
     def _evict_bins(self, group: KeyGroup, bins: set[int]) -> None:
         process, target = self.process, self.process.target
-        as_of = process.machine.held[OPERATOR][group].as_of
-        before = target.partial.get(group)
-        partial = Partial(Epoch(as_of) if as_of is not None else None, set(bins))
-        if before is not None:
-            partial.missing |= before.missing
-            partial.keys = {key for key in before.keys if bin_of(key) not in bins}
-        state = process.memory[group]
+        record = process.machine.arrivals.find(OPERATOR, group)
+        missing = bins | (record.missing if record is not None else set())
+        target.keys[group] = {k for k in target.keys.get(group, ()) if bin_of(k) not in bins}
         process.source.replaced(group)
-        process.memory[group] = merge({}, {k: v for k, v in state.items() if not partial.lacks(k)})
-        target.partial[group] = partial
+        kept: Changes = {
+            k: v for k, v in process.memory[group].items() if not target.lacks(group, k, missing)
+        }
+        process.memory[group] = merge({}, kept)
+        as_of = process.machine.held[OPERATOR][group].as_of
+        assert as_of is not None
+        process.cluster.count("groups_evicted")
+        process.handle(protocol.GroupsEvicted(OPERATOR, ((group, tuple(sorted(bins))),), as_of))
         assert self.rng is not None
         if self.rng.random() < 0.5:
-            self._later(group, partial)
+            self._later(group)

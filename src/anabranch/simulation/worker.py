@@ -16,6 +16,7 @@ from anabranch.errors import (
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.checks import Failure
 from anabranch.simulation.lane import Answer, LaneTask
 from anabranch.simulation.oracle import (
@@ -27,6 +28,7 @@ from anabranch.simulation.oracle import (
     apply_rows,
     merge,
 )
+from anabranch.simulation.parcels import BINS
 from anabranch.simulation.source import Source
 from anabranch.simulation.store_loader import Stored
 from anabranch.simulation.target import Target
@@ -141,7 +143,7 @@ class WorkerProcess:
         self.generation = cluster.generation
         self.name = f"{worker}.{cluster.generation}.{incarnation}"
         self.is_alive = True
-        self.machine = protocol.WorkerMachine()
+        self.machine = protocol.WorkerMachine(BINS)
         self.memory: dict[KeyGroup, GroupState] = {}
         self.cache: dict[int, Cached] = {}
         self.work: dict[int, Work] = {}
@@ -209,9 +211,7 @@ class WorkerProcess:
     def takes_replica(self, group: KeyGroup) -> bool:
         """Whether a copy of a key group is of use here."""
         machine = self.machine
-        if machine.is_busy(OPERATOR, group):
-            return False
-        return not machine.owners.is_owner(group) or group in machine.owners.sources[OPERATOR]
+        return not machine.is_busy(OPERATOR, group) and not machine.owners.is_owner(group)
 
     def when_idle(self, groups: list[KeyGroup], action: Callable[[], None]) -> None:
         """Do something as soon as no transaction works on the key groups."""
@@ -226,9 +226,11 @@ class WorkerProcess:
         """Feed the machine and perform its effects in order."""
         if not self.is_alive:
             return
+        before = self.cluster.checks.residency(self)
         effects = self.machine.handle(event)
         for effect in effects:
             self._perform(effect)
+        self.cluster.checks.residency_changed(self, event, before)
         if isinstance(event, protocol.GroupsGranted):
             self.source.regained(event.groups)
         self.cluster.checks.worker_step(self, event)
@@ -256,8 +258,24 @@ class WorkerProcess:
                 for group in effect.groups:
                     self.memory.pop(group, None)
                     self.cache.pop(group, None)
+            case protocol.ForgetParts():
+                for group in effect.groups:
+                    self.target.staged.pop(group, None)
+                    self.target.keys.pop(group, None)
+            case protocol.InstallPart():
+                self.target.install(effect)
+            case protocol.AdoptPart():
+                self.target.adopt(effect)
+            case protocol.DiscardPart():
+                self.target.discard(effect)
+            case protocol.ChooseDeferred():
+                raise Failure("Simulated transactions do not defer rows.")
+            case protocol.AwaitArrivals():
+                self.target.await_arrivals(effect)
+            case protocol.FetchGroups():
+                self.target.fetch(effect)
             case protocol.LoadGroups():
-                self.target.load(effect)
+                self.stored.load(effect)
             case protocol.ForwardRows():
                 self._forward(effect)
             case protocol.ApplyTransaction():
@@ -272,6 +290,8 @@ class WorkerProcess:
             case protocol.RefuseTransaction():
                 exchange = self.exchanges.pop(effect.tx)
                 self.cluster.answer_exchange(exchange, effect.error)
+            case _:
+                unhandled(effect)
 
     def _apply(self, effect: protocol.ApplyTransaction) -> None:
         if not self.is_alive:

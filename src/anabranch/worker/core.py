@@ -30,7 +30,7 @@ class WorkerCore:
     def __init__(self, config: WorkerConfig, blobs: BlobStore) -> None:
         self.config = config
         self.blobs = blobs
-        self.machine = protocol.WorkerMachine()
+        self.machine = protocol.WorkerMachine(config.bins)
         self.changed = threading.Condition()
         """Guards the machine, the slots and the table of running transactions.
 
@@ -41,6 +41,8 @@ class WorkerCore:
         self.slots: dict[str, OperatorSlot] = {}
         self.running: dict[int, RunningTransaction] = {}
         self.answer: Callable[[RunningTransaction], Any]
+        self.perform_arrival: Callable[[protocol.ArrivalEffect], None]
+        """Set by the part that has the content of key groups on their way."""
         self.on_drop: list[Callable[[str, tuple[int, ...] | None], None]] = []
         """Called with an operator and key groups (None: all) whose state is gone."""
         self.counters: Counter[str] = Counter()
@@ -68,6 +70,13 @@ class WorkerCore:
             case protocol.DropOutputs():
                 for group in effect.groups:
                     self.slots[effect.operator].outputs.pop(group, None)
+            case (
+                protocol.ForgetParts()
+                | protocol.InstallPart()
+                | protocol.AdoptPart()
+                | protocol.DiscardPart()
+            ):
+                self.perform_arrival(effect)
             case _:
                 run = self.running.get(effect.tx)
                 if run is None:
@@ -85,7 +94,7 @@ class WorkerCore:
 
     def source_of(self, operator: str, group: int) -> str | None:
         """Who still has (part of) its state; call it with `changed` taken."""
-        return self.machine.owners.sources.get(operator, {}).get(KeyGroup(group))
+        return self.machine.source_of(operator, KeyGroup(group))
 
     def is_owner(self, group: int) -> bool:
         """Whether it belongs to this worker; call it with `changed` taken."""

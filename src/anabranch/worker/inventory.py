@@ -12,9 +12,9 @@ from anabranch.worker.residency.store_loader import StoreLoader
 class Inventory:
     """Counts the state that a worker owns."""
 
-    def __init__(self, core: WorkerCore, stored: StoreLoader) -> None:
+    def __init__(self, core: WorkerCore, store: StoreLoader) -> None:
         self._core = core
-        self._stored = stored
+        self._store = store
 
     def status(self) -> Message:
         """Rows, bytes and hits by operator, and counters of moves."""
@@ -30,7 +30,7 @@ class Inventory:
                         "key_groups": len(states),
                         "rows": sum(state.num_rows for state in states),
                         "bytes": sum(state.num_bytes for state in states),
-                        "bins_in_store": self._stored.bins_in_store(name),
+                        "bins_in_store": self._store.bins_in_store(name),
                         "rows_seen": core.slots[name].rows_seen,
                         "rows_missed": core.slots[name].known_misses,
                     }

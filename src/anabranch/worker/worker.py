@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import queue
 import sys
 import threading
 import traceback
@@ -53,6 +54,9 @@ from anabranch.worker.transactions.transaction import (
 
 _log = logging.getLogger("anabranch.worker")
 
+RECEIVE_SECONDS_MAX = 60.0
+"""How long a transaction waits for an import that brings nothing before it asks for itself."""
+
 
 class Worker:
     """Handler of a worker's server (transport contract: Handler, StreamHandler)."""
@@ -66,18 +70,18 @@ class Worker:
         peers, limiter = Peers(config.token), RateLimiter()
         self._logs = DeltaLogs(config.keyspace)
         self._exports = Exports(core, self._logs, peers)
-        self._arriving = ArrivalTable(core, self._logs)
-        self._stored = StoreLoader(core, self._arriving)
-        self._arrivals = GroupLoader(core, self._arriving, peers, self._stored)
+        self._arrivals = ArrivalTable(core, self._logs)
+        self._store = StoreLoader(core, self._arrivals)
+        self._loader = GroupLoader(core, self._arrivals, peers, self._store)
         self._forwarding = Forwarding(core, peers)
-        self._snapshots = Snapshots(core, self._arriving)
-        self._inventory = Inventory(core, self._stored)
-        self._eviction = Eviction(core, self._arriving, self._stored)
+        self._snapshots = Snapshots(core, self._arrivals)
+        self._inventory = Inventory(core, self._store)
+        self._eviction = Eviction(core, self._arrivals, self._store)
         self._answers = LookupServer(core)
         self._checkpoints = TransactionWriter(core)
-        self._deferral = Deferral(core, self._arriving, self._stored)
-        imports = BackgroundImport(core, self._arriving, self._arrivals, peers, limiter)
-        self._orders = OrderHandler(core, self._arriving, imports, peers, limiter, self._snapshots)
+        self._deferral = Deferral(core, self._arrivals, self._store)
+        imports = BackgroundImport(core, self._arrivals, self._loader, peers, limiter)
+        self._orders = OrderHandler(core, self._arrivals, imports, peers, limiter, self._snapshots)
 
     def listens_at(self, address: str) -> None:
         """Where other workers reach this one."""
@@ -224,6 +228,7 @@ class Worker:
             groups=tuple(KeyGroup(g) for g in header["groups"]),
             version=header["version"],
             is_shadow=bool(header.get("is_shadow")),
+            may_defer=self._may_defer(header),
         )
         # All lanes may be here at once, each with rows and with outputs.
         limit = self._config.memory_bytes // (2 * opened.lanes)
@@ -235,6 +240,15 @@ class Worker:
         self._core.running[opened.tx] = run
         self._core.dispatch(opened)
         return run
+
+    def _may_defer(self, header: Message) -> bool:
+        """Whether it is decided here and now which rows wait.
+
+        Not if the coordinator has settled it (`OperatorRecord.waits`), nor in the first epoch:
+        initial rows come with it, and are not kept in channels.
+        """
+        is_open = header.get("waits") is None and header["base"] is not None
+        return is_open and self._config.checkpoint == "unaligned"
 
     def _close(self, run: RunningTransaction) -> None:
         with self._core.changed:
@@ -259,6 +273,8 @@ class Worker:
         """Perform this transaction's effects until the protocol answers or refuses."""
         while True:
             effect = run.todo.get()
+            while isinstance(effect, protocol.AwaitArrivals):
+                effect = self._next_after(run, effect)
             match effect:
                 case TransactionAnswer():
                     return effect
@@ -273,13 +289,13 @@ class Worker:
         slot = self._core.slots[run.opened.operator]
         try:
             match effect:
+                case protocol.ChooseDeferred():
+                    done: protocol.Event = self._deferral.choose(slot, run, effect)
+                case protocol.FetchGroups():
+                    done = self._loader.fetch(slot, run, effect)
                 case protocol.LoadGroups():
-                    rest, deferred, later = self._deferral.of_state(slot, run, effect)
-                    partial, stored = self._arrivals.load(slot, run, rest)
+                    done = self._loader.load(slot, run, effect)
                     self._core.pass_point("loaded")
-                    done: protocol.Event = protocol.GroupsLoaded(
-                        effect.tx, (*partial, *deferred), (*stored, *later)
-                    )
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
                     run.initial_rows = self._initial_rows(header, effect.groups)
@@ -299,8 +315,24 @@ class Worker:
             message = f"Operator '{slot.name}' failed; nothing was changed.\n{detail}"
             done = protocol.TransactionFailed(effect.tx, ProcessorError(message))
         self._core.dispatch(done)
-        if isinstance(done, protocol.GroupsLoaded) and done.stored:
-            self._stored.start()
+        is_left = isinstance(done, protocol.GroupsLoaded) and done.stored
+        if is_left or (isinstance(done, protocol.DeferralChosen) and done.groups):
+            self._store.start()
+
+    def _next_after(self, run: RunningTransaction, effect: protocol.AwaitArrivals) -> Any:
+        """The effect that ends the wait for what is coming in; as long as it comes, it goes on."""
+        for group in effect.groups:
+            self._arrivals.note_on_demand(group, {"waited": 1})
+        self._core.count({"waited": len(effect.groups)})
+        pieces = self._arrivals.pieces
+        with run.timed("load_ms"):
+            while True:
+                try:
+                    return run.todo.get(timeout=RECEIVE_SECONDS_MAX)
+                except queue.Empty:
+                    if pieces == self._arrivals.pieces:
+                        self._core.dispatch(protocol.AwaitingExpired(effect.tx))
+                    pieces = self._arrivals.pieces
 
     def _apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         with ExitStack() as turn:
@@ -308,7 +340,6 @@ class Worker:
                 if slot.pins:  # another worker still reads what was its own
                     with self._core.changed:
                         self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
-                self._arriving.applied(slot.name, run.groups)
                 has_turn = not self._deferral.of_turn(slot, run)
                 if has_turn:
                     turn.callback(slot.apply_lock.release)
@@ -359,7 +390,7 @@ class Worker:
     def _answer(self, run: RunningTransaction) -> TransactionAnswer:
         slot = self._core.slots[run.opened.operator]
         if run.opened.is_shadow:
-            self._arriving.note_shadow(run.applied)
+            self._arrivals.note_shadow(run.applied)
             return TransactionAnswer(slot.output_schema, {"transactions": []}, ())
         forwarded = {group for answer in run.forwarded for group in answer.groups}
         parts: dict[int, tuple[TransactionOutput, list[int]]] = {}

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from anabranch.durability.group_restore import Restored
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import ImportPriority
+from anabranch.model.ids import Epoch, KeyGroup, epoch_of
+from anabranch.protocol import worker as protocol
+from anabranch.protocol.arrivals import ArrivingGroup
+from anabranch.protocol.residency import importable, is_needed
 from anabranch.state.contract import GroupState
 from anabranch.transport.wire import Message
-from anabranch.worker.core import WorkerCore
+from anabranch.worker.core import Place, WorkerCore
 from anabranch.worker.moves.parcel_reader import ReceivedGroup, receive
 from anabranch.worker.moves.rate_limiter import RateLimiter
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.peers import Peers
-from anabranch.worker.residency.arrival_table import ArrivalTable, Arriving
-from anabranch.worker.residency.load import GroupLoader
+from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
+from anabranch.worker.residency.load import GroupLoader, ask_all
 
 _log = logging.getLogger("anabranch.worker")
 
@@ -33,98 +37,111 @@ UNIT_BYTES = 1 << 20
 HEAT_SECONDS_MAX = 10.0
 SHADOW_SECONDS_MAX = 60.0
 
-Unit = tuple[Arriving, list[int] | None]
-"""A key group and some of its bins; None: all that are missing."""
+
+@dataclass(frozen=True, slots=True)
+class ImportUnit:
+    """A key group and some of its bins, to be asked for."""
+
+    operator: str
+    request: protocol.GroupRequest
+    bins: tuple[int, ...] | None = None
+    """None: all that are missing."""
+
+    @property
+    def place(self) -> Place:
+        """Operator and key group."""
+        return self.operator, int(self.request.group)
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """Units of one kind fit into one request."""
+        return self.operator, self.request.source, self.request.version
 
 
 class BackgroundImport:
-    """Background arrivals; transactions overtake them."""
+    """Offers what it brings; transactions overtake it."""
 
     def __init__(
         self,
         core: WorkerCore,
-        arriving: ArrivalTable,
-        arrivals: GroupLoader,
+        arrivals: ArrivalTable,
+        loader: GroupLoader,
         peers: Peers,
         limiter: RateLimiter,
     ) -> None:
         self._core = core
-        self._arriving = arriving
         self._arrivals = arrivals
+        self._loader = loader
         self._peers = peers
         self._limiter = limiter
 
     def run(
-        self, groups: list[int], order: ImportPriority, by_bin: bool, version: int
+        self, groups: list[int], priority: ImportPriority, by_bin: bool, version: int
     ) -> Counter[str]:
         """Bring everything that is missing; afterwards sources are not needed for it."""
-        counted: Counter[str] = Counter()
-        records = self._arriving.of_groups(groups, version)
-        for record in records:
-            record.importing = True
+        core, counted, wanted = self._core, Counter[str](), tuple(map(KeyGroup, groups))
+        with core.changed:
+            core.dispatch(protocol.ImportBegan(wanted, version))
+            found = importable(core.machine, wanted, version)
         try:
-            for units in self._ordered(records, order, by_bin):
+            for units in self._ordered(found, priority, by_bin):
                 self._bring(units, counted)
         finally:
-            for record in records:
-                record.importing = False
-            self._arriving.tell()
-        counted["left"] += sum(not (r.is_done or r.is_dead) for r in records)
-        self._core.count(counted)
-        return counted + self._arriving.take_on_demand(groups)  # counted already when it came
+            core.dispatch(protocol.ImportEnded(wanted))
+        counted["left"] += sum(self._now(*each) is not None for each in found)
+        core.count(counted)
+        return counted + self._arrivals.take_on_demand(groups)  # counted already when it came
 
     # -- order --
 
     def _ordered(
-        self, records: list[Arriving], order: ImportPriority, by_bin: bool
-    ) -> Iterator[list[Unit]]:
+        self,
+        found: list[tuple[str, protocol.GroupRequest]],
+        priority: ImportPriority,
+        by_bin: bool,
+    ) -> Iterator[list[ImportUnit]]:
         """Units to ask for together: of one source, version and operator."""
-        heat, size = self._heat(records) if order is not ImportPriority.INDEX else ({}, {})
+        heat, size = self._heat(found) if priority is not ImportPriority.INDEX else ({}, {})
 
-        def priority(unit: Unit) -> float:  # smaller is sooner
-            record, bins = unit
-            rows = heat.get(record.place, [])
-            hot = float(np.sum([rows[b] for b in bins] if bins and rows else rows))
-            return (
-                -hot / (1 + size.get(record.place, 0)) if order is ImportPriority.WAITING else -hot
-            )
+        def rank(unit: ImportUnit) -> float:  # smaller is sooner
+            rows = heat.get(unit.place, [])
+            hot = float(np.sum([rows[b] for b in unit.bins] if unit.bins and rows else rows))
+            is_by_size = priority is ImportPriority.WAITING
+            return -hot / (1 + size.get(unit.place, 0)) if is_by_size else -hot
 
-        todo: list[Unit] = []
-        for record in records:
-            if by_bin and record.replica is None:
-                rows = heat.get(record.place, [])
-                bins = sorted(record.missing, key=lambda b: (-rows[b] if rows else 0.0, b))
-                count = max(1, UNIT_BYTES * len(bins) // (1 + size.get(record.place, UNIT_BYTES)))
-                todo += [(record, bins[n : n + count]) for n in range(0, len(bins), count)]
-            else:
-                todo.append((record, None))
-        todo.sort(key=lambda unit: (priority(unit), unit[0].place, unit[1] or []))
-        together = 1 if order is ImportPriority.WAITING else BATCH_GROUPS
+        todo = [
+            unit
+            for operator, request in found
+            for unit in _units(operator, request, by_bin, heat, size)
+        ]
+        todo.sort(key=lambda unit: (rank(unit), unit.place, unit.bins or ()))
+        together = 1 if priority is ImportPriority.WAITING else BATCH_GROUPS
         if by_bin and size:
             mean = sum(size.values()) // len(size)
             together = max(1, min(BATCH_GROUPS, UNIT_BYTES // (1 + mean)))
         while todo:
-            if order is ImportPriority.WAITING:  # anew each time: transactions come and go
-                todo.sort(key=lambda unit: (not unit[0].waiting, priority(unit)))
-            first = _kind(todo[0])
-            chosen: list[Unit] = []
-            others: list[Unit] = []
+            if priority is ImportPriority.WAITING:  # anew each time: transactions come and go
+                todo.sort(key=lambda unit: (not self._is_needed(unit), rank(unit)))
+            chosen: list[ImportUnit] = []
+            others: list[ImportUnit] = []
             groups: set[int] = set()
             for unit in todo[:together]:  # one unit of a key group in a request
-                fits = _kind(unit) == first and unit[0].group not in groups
+                fits = unit.kind == todo[0].kind and unit.request.group not in groups
                 (chosen if fits else others).append(unit)
-                groups.add(unit[0].group)
+                groups.add(unit.request.group)
             todo = others + todo[together:]
             yield chosen
 
     def _heat(
-        self, records: list[Arriving]
-    ) -> tuple[dict[tuple[str, int], list[float]], dict[tuple[str, int], int]]:
-        """Rows of each bin lately and bytes of each key group, as their sources know them."""
-        heat: dict[tuple[str, int], list[float]] = {}
-        size: dict[tuple[str, int], int] = {}
-        for operator, source in {(record.operator, record.source) for record in records}:
-            groups = [r.group for r in records if (r.operator, r.source) == (operator, source)]
+        self, found: list[tuple[str, protocol.GroupRequest]]
+    ) -> tuple[dict[Place, list[float]], dict[Place, int]]:
+        """Recent rows of each bin and bytes of each key group, as their sources know them."""
+        heat: dict[Place, list[float]] = {}
+        size: dict[Place, int] = {}
+        groups_of: dict[tuple[str, str], list[int]] = {}
+        for operator, request in found:
+            groups_of.setdefault((operator, request.source), []).append(int(request.group))
+        for (operator, source), groups in groups_of.items():
             message = {"operator": operator, "groups": groups}
             try:
                 reply = self._peers.get(source).call("heat", message, HEAT_SECONDS_MAX)
@@ -135,146 +152,186 @@ class BackgroundImport:
                 size[operator, group] = reply["bytes"].get(str(group), 0)
         return heat, size
 
+    def _is_needed(self, unit: ImportUnit) -> bool:
+        with self._core.changed:
+            request = unit.request
+            return is_needed(self._core.machine, unit.operator, request.group, request.session)
+
+    def _now(self, operator: str, request: protocol.GroupRequest) -> protocol.GroupRequest | None:
+        """The request as it would be now; None: nothing is to be asked for any more."""
+        with self._core.changed:
+            found = importable(self._core.machine, (request.group,), request.version)
+        same = (r for name, r in found if name == operator and r.session == request.session)
+        return next(same, None)
+
     # -- transfer --
 
-    def _bring(self, units: list[Unit], counted: Counter[str]) -> None:
-        wanted = {
-            record.group: (record, bins)
-            for record, bins in units
-            if self._is_wanted(record) and (bins is None or record.missing.intersection(bins))
-        }
-        if not wanted:
-            return
-        some = next(iter(wanted.values()))[0]
-        slot = self._core.slots.get(some.operator)
+    def _bring(self, units: list[ImportUnit], counted: Counter[str]) -> None:
+        slot = self._core.slots.get(units[0].operator)
         if slot is None:
             return
         # A shadow transaction that began before the grant would come on top of what is brought.
-        self._core.wait_idle(slot.name, wanted, SHADOW_SECONDS_MAX, shadows=True)
+        groups = [unit.request.group for unit in units]
+        self._core.wait_idle(slot.name, groups, SHADOW_SECONDS_MAX, shadows=True)
+        wanted: dict[int, ImportUnit] = {}
+        for unit in units:
+            now = self._now(unit.operator, unit.request)
+            if now is not None and (unit.bins is None or set(unit.bins) & set(now.missing)):
+                wanted[now.group] = ImportUnit(unit.operator, now, unit.bins)
+        if not wanted:
+            return
+        first = units[0].request
         head = {
             "operator": slot.name,
             "definition": slot.definition_id,
             "target": self._core.config.worker,
             "address": self._core.address,
-            "version": some.version,
+            "version": first.version,
             "times": None,
-            "groups": [self._request(record, bins) for record, bins in wanted.values()],
+            "groups": [self._ask(unit) for unit in wanted.values()],
         }
         left = dict(wanted)
         try:
-            items = self._peers.stream(some.source, "fetch", head)
-            for received in receive(items, lambda g, size: self._piece(wanted[g][0], size)):
-                record, _ = left[received.group]
-                if not received.is_gone:
-                    self._put(slot, record, received, counted)
-                    del left[received.group]
-                    self._core.pass_point("imported")
-                self._no_longer_receiving(record)
+            items = self._peers.stream(first.source, "fetch", head)
+            for received in receive(items, lambda g, size: self._piece(wanted[g], size)):
+                unit = left[received.group]
+                if received.is_gone:
+                    self._receiving_ended([unit])
+                    continue
+                del left[received.group]
+                self._offer(slot, unit, received, counted)
+                self._core.pass_point("imported")
         except Exception as error:  # also that memory is short: the state comes another way
-            _log.info("Import from worker %s: %r", some.source, error)
+            _log.info("Import from worker %s: %r", first.source, error)
         finally:
-            for record, _ in wanted.values():
-                self._no_longer_receiving(record)
+            self._receiving_ended(wanted.values())
         if left:
-            self._from_store(slot, [record for record, _ in left.values()], counted)
+            self._from_store(slot, list(left.values()), counted)
 
-    def _is_wanted(self, record: Arriving) -> bool:
-        if record.is_done or record.is_dead:
-            return False
-        with self._core.changed:
-            return self._core.source_of(*record.place) == record.source
+    def _ask(self, unit: ImportUnit) -> Message:
+        request = ask_all(self._core, unit.request)
+        if unit.bins is not None:
+            request["bins"] = [bin_ for bin_ in unit.bins if bin_ in unit.request.missing]
+        return request
 
-    def _request(self, record: Arriving, bins: list[int] | None) -> Message:
-        missing = sorted(record.missing)
-        return {
-            "group": record.group,
-            "as_of": None if record.state is None else record.as_of,
-            "have": self._arriving.have(record),
-            "session": record.session,
-            "missing": missing,
-            "need": "all",
-            "bins": missing if bins is None else bins,
-        }
+    def _piece(self, unit: ImportUnit, size: int) -> None:
+        mine = ((unit.request.group, unit.request.session),)
+        self._core.dispatch(protocol.PartReceiving(unit.operator, mine))
+        self._arrivals.pieces += 1
+        self._limiter.take(size, lambda: self._is_needed(unit))
 
-    def _piece(self, record: Arriving, size: int) -> None:
-        record.receiving = True
-        self._arriving.pieces += 1
-        self._limiter.take(size, lambda: record.waiting > 0 or record.is_dead)
+    def _receiving_ended(self, units: Iterable[ImportUnit]) -> None:
+        for unit in units:
+            mine = ((unit.request.group, unit.request.session),)
+            self._core.dispatch(protocol.ReceivingEnded(unit.operator, mine))
 
-    def _no_longer_receiving(self, record: Arriving) -> None:
-        record.receiving = False
-        self._arriving.tell()
-
-    def _put(
-        self, slot: OperatorSlot, record: Arriving, received: ReceivedGroup, counted: Counter[str]
+    def _offer(
+        self,
+        slot: OperatorSlot,
+        unit: ImportUnit,
+        received: ReceivedGroup,
+        counted: Counter[str],
     ) -> None:
-        with record.lock:
-            if not self._is_wanted(record):
-                return  # a transaction was faster
-            if record.state is not None and received.as_of != record.as_of:
-                return
-            # Transactions may work on what came before.
-            is_shared = record.is_adopted or received.is_replica
-            try:
-                with slot.apply_lock if is_shared else nullcontext():
-                    self._arriving.put_in(slot, record, received)
-            except BaseException:
-                # Who knows what is in there: the next batch takes it from the store.
-                self._arriving.give_up(record)
-                raise
+        request, group = unit.request, received.group
+        as_of = epoch_of(received.as_of)
+        place = unit.operator, request.group, request.session
+
+        def install(content: PartContent, record: ArrivingGroup) -> None:
+            if received.is_replica:
+                received.replay(slot.states[group])
+                content.staged = slot.states[group]
+            else:
+                state = self._state_of(slot, content, record, group)
+                content.add(state, received, record.missing, slot.keyspace)
+            content.wear = received.wear
+
+        if received.is_replica:
+            assert request.replica is not None
+            since, kind = request.replica[1], protocol.PartKind.DELTA
+            bins = frozenset(request.missing)
+        else:
+            since, kind, bins = None, protocol.PartKind.BINS, frozenset(received.bins)
+        offer = protocol.PartOffered(*place, kind, as_of, bins, since)
+        if self._arrivals.offer(slot, offer, install):
             counted.update(received.counted)
             counted["bins"] += len(received.bins)
-            if not record.missing and self._arriving.settle(slot, record):
-                counted["groups"] += 1
+            counted["groups"] += self._now(unit.operator, request) is None
+
+    def _state_of(
+        self, slot: OperatorSlot, content: PartContent, record: ArrivingGroup, group: int
+    ) -> GroupState:
+        """What a part is added to: what transactions work on, or what is not theirs yet."""
+        if record.phase is protocol.Residency.PARTIAL:
+            return slot.states[group]
+        if content.staged is None:
+            content.staged = slot.engine.create_group()
+        return content.staged
+
+    # -- from the store --
 
     def _from_store(
-        self, slot: OperatorSlot, records: list[Arriving], counted: Counter[str]
+        self, slot: OperatorSlot, units: list[ImportUnit], counted: Counter[str]
     ) -> None:
         """The source does not have it: the last epoch known to exist, if it has what is missing."""
         epoch = slot.committed
         if epoch is None:
             return  # the next transaction knows its base
-        whole = [r.group for r in records if self._is_wanted(r) and not r.is_adopted]
+        asked = [now for u in units if (now := self._now(u.operator, u.request)) is not None]
+        whole = [r.group for r in asked if r.phase is not protocol.Residency.PARTIAL]
         try:  # together: every file is opened once
             restored = slot.read(self._core.blobs, whole, epoch) if whole else {}
+            for request in asked:
+                found = restored.pop(request.group, None)
+                if found is not None:
+                    is_done = self._offer_whole(slot, request, found, epoch)
+                elif slot.engine.logs_rows:
+                    continue  # not in parts: the next transaction takes all of it
+                else:
+                    is_done = self._offer_rest(slot, request, epoch)
+                counted["groups"] += is_done
+                counted["from_store"] += is_done
         except AnabranchError as error:
             _log.info("Key groups %s are left to the next batch: %s", whole, error)
-            return
-        for record in records:
-            with record.lock:
-                self._put_stored(slot, record, epoch, restored.pop(record.group, None), counted)
 
-    def _put_stored(
+    def _offer_whole(
         self,
         slot: OperatorSlot,
-        record: Arriving,
+        request: protocol.GroupRequest,
+        restored: Restored[GroupState],
         epoch: int,
-        restored: Restored[GroupState] | None,
-        counted: Counter[str],
-    ) -> None:
-        """With the record's lock held."""
-        if not self._is_wanted(record):
-            return
-        if record.state is not None and epoch < record.as_of:
-            return  # what is here is newer: the next transaction knows its base
-        if record.is_adopted:
-            if slot.engine.logs_rows:
-                return  # not in parts: the next transaction takes all of it
-            try:
-                with slot.apply_lock:
-                    self._arrivals.complete_from_store(slot, record, epoch)
-            except AnabranchError as error:
-                _log.info("Key group %s is left to the next batch: %s", record.group, error)
-                return
-        elif restored is not None:
-            record.state, record.as_of = restored.state, epoch
-            record.wear, record.missing = restored.wear, set()
-        else:
-            return
-        if self._arriving.settle(slot, record):
-            counted["groups"] += 1
-            counted["from_store"] += 1
+    ) -> bool:
+        def install(content: PartContent, record: ArrivingGroup) -> None:
+            content.staged, content.wear = restored.state, restored.wear
+
+        place = slot.name, request.group, request.session
+        bins, kind = frozenset(request.missing), protocol.PartKind.WHOLE
+        offer = protocol.PartOffered(*place, kind, Epoch(epoch), bins)
+        return self._arrivals.offer(slot, offer, install)
+
+    def _offer_rest(self, slot: OperatorSlot, request: protocol.GroupRequest, epoch: int) -> bool:
+        def install(content: PartContent, record: ArrivingGroup) -> None:
+            self._loader.complete(slot, int(request.group), record.missing, epoch)
+
+        place = slot.name, request.group, request.session
+        bins, kind = frozenset(request.missing), protocol.PartKind.REST
+        offer = protocol.PartOffered(*place, kind, Epoch(epoch), bins)
+        return self._arrivals.offer(slot, offer, install)
 
 
-def _kind(unit: Unit) -> tuple[str, str, int]:
-    return unit[0].operator, unit[0].source, unit[0].version
+def _units(
+    operator: str,
+    request: protocol.GroupRequest,
+    by_bin: bool,
+    heat: Mapping[Place, list[float]],
+    size: Mapping[Place, int],
+) -> list[ImportUnit]:
+    if not by_bin or request.replica is not None:
+        return [ImportUnit(operator, request)]
+    place = operator, int(request.group)
+    rows = heat.get(place, [])
+    bins = sorted(request.missing, key=lambda b: (-rows[b] if rows else 0.0, b))
+    count = max(1, UNIT_BYTES * len(bins) // (1 + size.get(place, UNIT_BYTES)))
+    return [
+        ImportUnit(operator, request, tuple(bins[n : n + count]))
+        for n in range(0, len(bins), count)
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 from anabranch.migration.steps import Arrival, ImportPriority
 from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.protocol import worker as protocol
-from anabranch.protocol.residency import new_owners
+from anabranch.protocol.residency import new_owners, residency_of, sources
 from anabranch.transport.wire import Message
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.background_import import BackgroundImport
@@ -21,7 +21,7 @@ from anabranch.worker.moves.parcel_reader import ReceivedGroup, receive
 from anabranch.worker.moves.rate_limiter import RateLimiter
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.peers import Peers
-from anabranch.worker.residency.arrival_table import ArrivalTable, Replica
+from anabranch.worker.residency.arrival_table import ArrivalTable
 from anabranch.worker.residency.snapshots import Snapshots
 
 _log = logging.getLogger("anabranch.worker")
@@ -50,14 +50,14 @@ class OrderHandler:
     def __init__(
         self,
         core: WorkerCore,
-        arriving: ArrivalTable,
+        arrivals: ArrivalTable,
         imports: BackgroundImport,
         peers: Peers,
         limiter: RateLimiter,
         snapshots: Snapshots,
     ) -> None:
         self._core = core
-        self._arriving = arriving
+        self._arrivals = arrivals
         self._imports = imports
         self._peers = peers
         self._limiter = limiter
@@ -123,10 +123,17 @@ class OrderHandler:
 
     def _is_copied(self, slot: OperatorSlot, group: int, message: Message) -> bool:
         with self._core.changed:
-            replica = self._arriving.replicas.get((slot.name, group))
-            is_here = self._core.held(slot.name, group) is not None
             is_owned = self._core.is_owner(group)
-        return is_owned or (is_here and replica is not None and replica.source == message["peer"])
+            replica = self._replica_of(slot, group, message["peer"])
+        return is_owned or replica is not None
+
+    def _replica_of(
+        self, slot: OperatorSlot, group: int, source: str
+    ) -> protocol.ReplicaOrigin | None:
+        """What was copied from a worker; call it with `core.changed` taken."""
+        held = self._core.held(slot.name, group)
+        replica = held.replica if held is not None else None
+        return replica if replica is not None and replica.source == source else None
 
     def _copy_groups(
         self,
@@ -173,14 +180,20 @@ class OrderHandler:
             if core.machine.is_busy(slot.name, KeyGroup(group)):
                 return  # a shadow transaction works on the replica before; copied again later
             slot.put(group, state, received.wear)
-            self._arriving.logs.drop(slot.name, (group,))
+            self._arrivals.logs.drop(slot.name, (group,))
             assert received.log is not None
-            self._arriving.replicas[slot.name, group] = Replica(source, received.log)
-            self._note_replica(slot, group, received.as_of)
+            origin = protocol.ReplicaOrigin(WorkerId(source), received.log)
+            self._note_replica(slot, group, received.as_of, origin)
 
-    def _note_replica(self, slot: OperatorSlot, group: int, as_of: int) -> None:
-        epoch = epoch_of(as_of)
-        self._core.dispatch(protocol.ReplicasChanged(slot.name, ((KeyGroup(group), epoch),)))
+    def _note_replica(
+        self,
+        slot: OperatorSlot,
+        group: int,
+        as_of: int,
+        origin: protocol.ReplicaOrigin | None,
+    ) -> None:
+        changed = ((KeyGroup(group), epoch_of(as_of)),)
+        self._core.dispatch(protocol.ReplicasChanged(slot.name, changed, origin))
 
     def _catch_up(self, message: Message) -> Message:
         counted: Counter[str] = Counter()
@@ -202,14 +215,13 @@ class OrderHandler:
         with self._core.changed:
             for group in message["groups"]:
                 held = self._core.held(slot.name, group)
-                replica = self._arriving.replicas.get((slot.name, group))
+                replica = self._replica_of(slot, group, message["peer"])
                 if self._core.is_owner(group):
                     continue
-                if held is None or replica is None or replica.source != message["peer"]:
+                if held is None or replica is None:
                     lost.append(group)
                 else:
-                    as_of = number_of(held.as_of)
-                    since.append([group, replica.log, as_of])
+                    since.append([group, replica.log, number_of(held.as_of)])
         return since, lost
 
     def _catch_up_groups(
@@ -254,7 +266,7 @@ class OrderHandler:
                     return
                 # Said first: should it be granted meanwhile, whoever needs it waits for the lock.
                 slot.put(group, state, received.wear)
-                self._note_replica(slot, group, received.as_of)
+                self._note_replica(slot, group, received.as_of, held.replica)
             try:
                 received.replay(state)
                 if slot.engine.logs_rows:  # else rows pile up until it is granted
@@ -268,7 +280,6 @@ class OrderHandler:
         """It is not what was said: nobody may use it."""
         core = self._core
         with core.changed:
-            self._arriving.replicas.pop((slot.name, group), None)
             if not core.is_owner(group):
                 core.dispatch(protocol.GroupsDropped((KeyGroup(group),), None))
                 return
@@ -298,15 +309,15 @@ class OrderHandler:
             bool(message.get("ready_first")),
         )
         with self._core.changed:
+            for group in groups:
+                self._arrivals.take_on_demand((group,))
             self._core.dispatch(event)
-            self._arriving.granted(groups, message["version"], peer)
         return _reply(Counter(groups=len(groups)))
 
     def _release(self, message: Message) -> Message:
         groups = tuple(KeyGroup(group) for group in message["groups"])
         peer = WorkerId(message["peer"])
         self._core.dispatch(protocol.GroupsReleased(groups, message["version"], peer))
-        self._arriving.released(groups)
         for operator in list(self._core.slots):
             self._core.wait_idle(operator, groups, RELEASE_SECONDS_MAX)
         return _reply(Counter(groups=len(groups)))
@@ -328,13 +339,11 @@ class OrderHandler:
             is_copying = bool(self._copying)
         with self._core.changed:
             for operator in self._core.slots:  # of copies that came to nothing
-                self._arriving.logs.drop(operator, tuple(groups))
+                self._arrivals.logs.drop(operator, tuple(groups))
             dropped = tuple(KeyGroup(group) for group in groups)
             self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
-            replicas = {replica.source for replica in self._arriving.replicas.values()}
-            targets = new_owners(self._core.machine)
+            used = new_owners(self._core.machine) | sources(self._core.machine)
         if not is_copying:
-            used = replicas | targets | self._arriving.sources()
             self._peers.disconnect(message.get("peer"), used)
         return _reply(Counter(groups=len(gone)))
 
@@ -348,7 +357,7 @@ class OrderHandler:
                 for group, as_of in reply["as_of"][operator].items():
                     held = self._core.held(operator, int(group))
                     behind += held is None or number_of(held.as_of) < as_of
-        counted = self._arriving.take_on_demand(message["groups"])
+        counted = self._arrivals.take_on_demand(message["groups"])
         counted["behind"] = behind
         return _reply(counted)
 
@@ -366,17 +375,21 @@ class OrderHandler:
                 continue
             with self._core.changed:
                 owned = [int(group) for group in self._core.machine.granted]
-                groups = [g for g in owned if self._core.held(slot.name, g) is None]
+                groups = [g for g in owned if self._is_absent(slot, g)]
             read = slot.read(self._core.blobs, groups, epoch)
             for group, restored in read.items():
                 with self._core.changed:
                     is_idle = not self._core.machine.is_busy(slot.name, KeyGroup(group))
-                    if self._core.held(slot.name, group) is None and is_idle:
+                    if self._is_absent(slot, group) and is_idle:
                         slot.put(group, restored.state, restored.wear)
-                        self._note_replica(slot, group, epoch)
+                        self._note_replica(slot, group, epoch, None)
                         counted["loaded"] += 1
                         counted["rows"] += restored.state.num_rows
         return _reply(counted)
+
+    def _is_absent(self, slot: OperatorSlot, group: int) -> bool:
+        place = slot.name, KeyGroup(group)
+        return residency_of(self._core.machine, *place) is protocol.Residency.ABSENT
 
 
 def _reply(counted: Counter[str] | None = None) -> dict[str, Any]:

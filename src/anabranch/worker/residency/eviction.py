@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from anabranch.model.ids import KeyGroup
-from anabranch.protocol.worker import STORE, GroupsEvicted
+from anabranch.model.ids import Epoch, KeyGroup
+from anabranch.protocol.residency import may_evict
+from anabranch.protocol.worker import GroupsEvicted
 from anabranch.state.channel import has_waiting
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.operator_slot import DECAY, OperatorSlot
-from anabranch.worker.residency.arrival_table import ArrivalTable
+from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
 from anabranch.worker.residency.store_loader import StoreLoader
 
 KEPT_SHARE = 0.7
@@ -22,10 +23,10 @@ HOT = 4.0
 class Eviction:
     """Makes room, key group by key group; the keys that batches need come back one by one."""
 
-    def __init__(self, core: WorkerCore, arriving: ArrivalTable, stored: StoreLoader) -> None:
+    def __init__(self, core: WorkerCore, arrivals: ArrivalTable, store: StoreLoader) -> None:
         self._core = core
-        self._arriving = arriving
-        self._stored = stored
+        self._arrivals = arrivals
+        self._store = store
         self._commits = 0
         self._last_commit: dict[str, int] = {}
         """Of each operator, as a number of commits of all of them."""
@@ -52,7 +53,7 @@ class Eviction:
             slots = list(self._core.slots.values())
         found: list[tuple[float, str, int, OperatorSlot, int]] = []
         for slot in slots:
-            if slot.committed is None or not self._stored.reads_keys(slot):
+            if slot.committed is None or not self._store.reads_keys(slot):
                 continue
             rows = self._heat(slot).sum(axis=1)
             for group, state in list(slot.states.items()):
@@ -63,55 +64,36 @@ class Eviction:
 
     def _evict(self, slot: OperatorSlot, group: int, epoch: int, keeps_hot: bool) -> int:
         """Take bins out of memory; the bytes that are free."""
-        core = self._core
-        record = self._arriving.find(slot.name, group)
-        if record is None or not record.is_coming:
-            record = self._arriving.new_in_store(slot.name, group)
-            record.missing.clear()
-        if not record.lock.acquire(blocking=False):
-            return 0  # just being brought here
-        try:
-            with slot.apply_lock, core.changed:
-                state = slot.states.get(group)
-                if state is None or not self._may_evict(slot, group, epoch):
-                    return 0
-                known = self._arriving.find(slot.name, group)
-                if known is not None and known is not record and known.is_coming:
-                    return 0
-                bins = self._cold(slot, group) if keeps_hot else range(slot.keyspace.bins)
-                if not bins:
-                    return 0
-                before = state.num_bytes
-                # Committed: nothing is left to undo, so that memory is given back at once.
-                state.begin()
-                state.discard(bins)
-                state.begin()
-                freed = before - state.num_bytes
-                record.state, record.wear = state, slot.wear_of(group)
-                record.as_of, record.is_adopted = epoch, True
-                record.missing.update(bins)
-                record.forget_fetched(bins, slot.keyspace)
-                self._arriving.logs.drop(slot.name, (group,))
-                slot.in_store[group] = slot.in_store.get(group, 0) + freed
-                self._arriving.put_in_store(record)
-                core.dispatch(GroupsEvicted(slot.name, (KeyGroup(group),)))
-        finally:
-            record.lock.release()
+        core, place = self._core, (slot.name, KeyGroup(group))
+        with slot.apply_lock, core.changed:
+            state = slot.states.get(group)
+            if state is None or not self._may_evict(slot, group, epoch):
+                return 0
+            bins = self._cold(slot, group) if keeps_hot else list(range(slot.keyspace.bins))
+            if not bins:
+                return 0
+            before = state.num_bytes
+            # Committed: nothing is left to undo, so that memory is given back at once.
+            state.begin()
+            state.discard(bins)
+            state.begin()
+            freed = before - state.num_bytes
+            if core.machine.arrivals.find(*place) is None:
+                self._arrivals.renew(*place, PartContent())
+            self._arrivals.content(*place).forget_fetched(bins, slot.keyspace)
+            self._arrivals.logs.drop(slot.name, (group,))
+            slot.in_store[group] = slot.in_store.get(group, 0) + freed
+            evicted = ((KeyGroup(group), tuple(bins)),)
+            core.dispatch(GroupsEvicted(slot.name, evicted, Epoch(epoch)))
         core.count({"bins_evicted": len(bins)})
         return freed
 
     def _may_evict(self, slot: OperatorSlot, group: int, epoch: int) -> bool:
         """Call it with `core.changed` taken: between transactions, as of what the store has."""
         core = self._core
-        held = core.held(slot.name, group)
-        source = core.source_of(slot.name, group)
         return (
-            core.is_owner(group)
-            and core.slots.get(slot.name) is slot
-            and held is not None
-            and held.as_of == epoch
-            and source in (None, STORE)
-            and not core.machine.is_busy(slot.name, KeyGroup(group))
+            core.slots.get(slot.name) is slot
+            and may_evict(core.machine, slot.name, KeyGroup(group), Epoch(epoch))
             and not slot.pins[group]
             and not has_waiting(slot.states.get(group))
         )

@@ -1,11 +1,10 @@
-"""Bring the key groups that a transaction needs: from their source, else from the store."""
+"""Brings the key groups that a transaction needs: from their source, else from the store."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import KeyGroup, number_of
+from anabranch.model.ids import KeyGroup, epoch_of, number_of
 from anabranch.model.keyspace import HASH, Int64s
-from anabranch.protocol.worker import STORE, LoadGroups
+from anabranch.protocol import worker as protocol
 from anabranch.state.channel import has_waiting
 from anabranch.transport.packing import pack_hashes, unpack_hashes
 from anabranch.transport.wire import Message
@@ -23,7 +22,7 @@ from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import NO_HASHES, ReceivedGroup, not_in, receive, without
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.peers import Peers
-from anabranch.worker.residency.arrival_table import ArrivalTable, Arriving
+from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
 from anabranch.worker.residency.store_loader import StoreLoader
 from anabranch.worker.transactions.transaction import RunningTransaction
 
@@ -33,115 +32,60 @@ FETCH_SECONDS_MAX = 300.0
 
 
 class GroupLoader:
-    """Performs LoadGroups."""
+    """Performs FetchGroups and LoadGroups."""
 
     def __init__(
-        self, core: WorkerCore, arriving: ArrivalTable, peers: Peers, stored: StoreLoader
+        self, core: WorkerCore, arrivals: ArrivalTable, peers: Peers, store: StoreLoader
     ) -> None:
         self._core = core
-        self._stored = stored
-        self._arriving = arriving
+        self._arrivals = arrivals
         self._peers = peers
+        self._store = store
         self._keyspace = core.config.keyspace
-
-    def load(
-        self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
-    ) -> tuple[tuple[KeyGroup, ...], tuple[KeyGroup, ...]]:
-        """Key groups as of the base, in memory: those of which only a part is here, and of these
-        those whose rest is in the store."""
-        counted: Counter[str] = Counter()
-        records = self._records(slot.name, effect)
-        if run.applied and records:  # what was here went first
-            self._arriving.note_on_demand(records[0].group, {"ready_first": 1})
-            counted["ready_first"] += 1
-        try:
-            with run.timed("load_ms"), self._locked(records, counted) as locks:
-                coming = [r for r in records if r.source != STORE or r.is_done]
-                lost = self._bring(slot, run, coming, number_of(effect.as_of), counted)
-                here = {r.group for r in coming if r not in lost}
-                stored = self._from_store(slot, run, effect, here, records, lost, locks, counted)
-        except BaseException:
-            for record in records:
-                self._arriving.give_up(record)
-            raise
-        if records:
-            self._core.pass_point("fetched")
-        self._core.count(counted)
-        partial = [r for r in coming if r not in lost and not r.is_done and r.missing]
-        in_store = tuple(KeyGroup(record.group) for record in stored)
-        return (*(KeyGroup(record.group) for record in partial), *in_store), in_store
-
-    def _records(self, operator: str, effect: LoadGroups) -> list[Arriving]:
-        sources = dict(effect.sources)
-        found = []
-        for group in effect.groups:
-            record = self._arriving.find(operator, group)
-            if record is None:
-                continue
-            if sources.get(group) == record.source:
-                found.append(record)
-            else:  # the protocol has given its source up, or wants another epoch than came
-                self._arriving.give_up(record)
-        return sorted(found, key=lambda record: record.group)
-
-    @contextmanager
-    def _locked(self, records: list[Arriving], counted: Counter[str]) -> Iterator[ExitStack]:
-        with ExitStack() as stack:
-            for record in records:
-                self._arriving.note_waiting(record, 1)
-                stack.callback(self._arriving.note_waiting, record, -1)
-            # First wait for all: an import needs the locks.
-            waited = [self._arriving.wait_for_import(record) for record in records]
-            counted["waited"] += sum(waited)
-            for record in records:
-                stack.enter_context(record.lock)
-            yield stack
 
     # -- from sources --
 
-    def _bring(
-        self,
-        slot: OperatorSlot,
-        run: RunningTransaction,
-        records: list[Arriving],
-        base: int,
-        counted: Counter[str],
-    ) -> list[Arriving]:
-        """Ask the sources; the records for which only the store is left."""
-        lost: list[Arriving] = []
-        asked: dict[tuple[str, int], list[Arriving]] = {}
-        for record in records:
-            if record.is_dead or (record.state is not None and not self._fits(slot, record, base)):
-                lost.append(record)
-            elif not record.is_done:
-                asked.setdefault((record.source, record.version), []).append(record)
-        needed = self._needed(run, records) if asked else {}
-        for (source, version), some in asked.items():
-            requests = [self._request(record, base, needed) for record in some]
-            head = {
-                "operator": slot.name,
-                "definition": slot.definition_id,
-                "target": self._core.config.worker,
-                "address": self._core.address,
-                "version": version,
-                "times": asdict(run.times),
-                "groups": requests,
-            }
-            lost += self._fetch(slot, source, head, some, counted)
-        return lost
+    def fetch(
+        self, slot: OperatorSlot, run: RunningTransaction, effect: protocol.FetchGroups
+    ) -> protocol.GroupsFetched:
+        """Ask the sources, each for all its key groups at once."""
+        counted: Counter[str] = Counter()
+        if run.applied:  # what was here went first
+            counted["ready_first"] += 1
+            self._arrivals.note_on_demand(effect.requests[0].group, {"ready_first": 1})
+        parts: list[protocol.FetchedPart] = []
+        broken: list[KeyGroup] = []
+        with run.timed("load_ms"):
+            needed = self._needed(run, effect)
+            asked: dict[tuple[str, int], list[protocol.GroupRequest]] = {}
+            for request in effect.requests:
+                asked.setdefault((request.source, request.version), []).append(request)
+            for (source, version), some in asked.items():
+                head = {
+                    "operator": slot.name,
+                    "definition": slot.definition_id,
+                    "target": self._core.config.worker,
+                    "address": self._core.address,
+                    "version": version,
+                    "times": asdict(run.times),
+                    "groups": [self._ask(slot, request, needed) for request in some],
+                }
+                parts += self._fetch(slot, source, head, some, broken, counted)
+        arrived = {part.group for part in parts}
+        lost = [request.group for request in effect.requests if request.group not in arrived]
+        counted["from_store"] += len(lost)
+        for group in lost:
+            self._arrivals.note_on_demand(group, {"from_store": 1})
+        if slot.engine.logs_rows:
+            # Changelogs have rows of whole key groups: a part cannot be completed from them.
+            broken = lost
+        self._core.pass_point("fetched")
+        self._core.count(counted)
+        return protocol.GroupsFetched(effect.tx, tuple(parts), tuple(broken))
 
-    def _fits(self, slot: OperatorSlot, record: Arriving, base: int) -> bool:
-        """Whether what an import or an earlier transaction brought is as of the base."""
-        if not record.is_adopted:
-            if record.as_of != base:
-                return False
-            if not record.is_done:
-                self._arriving.adopt(slot, record)
-        return True
-
-    def _needed(self, run: RunningTransaction, records: list[Arriving]) -> dict[int, Int64s]:
+    def _needed(self, run: RunningTransaction, effect: protocol.FetchGroups) -> dict[int, Int64s]:
         """Hashes of the transaction's rows, by key group."""
-        by_part = [r.group for r in records if r.arrival in (Arrival.BIN, Arrival.KEY)]
+        by_part = [r.group for r in effect.requests if r.arrival in (Arrival.BIN, Arrival.KEY)]
         if not by_part:
             return {}
         found: dict[int, list[Int64s]] = {}
@@ -152,29 +96,25 @@ class GroupLoader:
                 found.setdefault(group, []).append(hashes[groups == group])
         return {group: np.concatenate(parts) for group, parts in found.items()}
 
-    def _request(self, record: Arriving, base: int, needed: dict[int, Int64s]) -> Message:
-        hashes = needed.get(record.group, NO_HASHES)
+    def _ask(
+        self, slot: OperatorSlot, asked: protocol.GroupRequest, needed: dict[int, Int64s]
+    ) -> Message:
+        request = ask_all(self._core, asked)
+        request["as_of"] = number_of(asked.as_of)
+        if is_here(asked) and has_waiting(slot.states.get(asked.group)):
+            return request  # who knows which keys those rows have
+        hashes = needed.get(asked.group, NO_HASHES)
         bin_of = self._keyspace.bin_of(hashes)
         missing = np.zeros(self._keyspace.bins, bool)
-        missing[list(record.missing)] = True
-        request: dict[str, Any] = {
-            "group": record.group,
-            "as_of": base if record.state is None else record.as_of,
-            "have": self._arriving.have(record),
-            "session": record.session,
-            "missing": sorted(record.missing),
-            "need": "all",
-            "bins": sorted(record.missing),
-        }
-        if has_waiting(record.state):
-            return request  # who knows which keys those rows have
-        if record.arrival is Arrival.BIN:
+        missing[list(asked.missing)] = True
+        if asked.arrival is Arrival.BIN:
             request["need"] = "bins"
             request["bins"] = np.unique(bin_of[missing[bin_of]]).tolist()
-        elif record.arrival is Arrival.KEY:
+        elif asked.arrival is Arrival.KEY:
             request["need"] = "keys"
+            content = self._arrivals.content(slot.name, asked.group)
             wanted = hashes[missing[bin_of]]
-            wanted = wanted[not_in(record.fetched, wanted)]
+            wanted = wanted[not_in(content.fetched, wanted)]
             request["hashes"] = pack_hashes(wanted)
             request["asked"] = len(wanted)
         return request
@@ -184,100 +124,138 @@ class GroupLoader:
         slot: OperatorSlot,
         source: str,
         head: Message,
-        records: list[Arriving],
+        asked: list[protocol.GroupRequest],
+        broken: list[KeyGroup],
         counted: Counter[str],
-    ) -> list[Arriving]:
-        left = {record.group: record for record in records}
+    ) -> list[protocol.FetchedPart]:
+        parts: list[protocol.FetchedPart] = []
+        left = {int(request.group): request for request in asked}
         requests = {request["group"]: request for request in head["groups"]}
         try:
             items = self._peers.stream(source, "fetch", head, FETCH_SECONDS_MAX)
             for received in receive(items):
                 if received.is_gone:
                     continue
-                record = left[received.group]
+                group = received.group
                 try:
-                    self._arrived(slot, record, requests[received.group], received, counted)
+                    parts.append(
+                        self._arrived(slot, left[group], requests[group], received, counted)
+                    )
                 except AnabranchError:
-                    record.is_adopted = False  # who knows what is in there: the store has all
+                    broken.append(KeyGroup(group))  # who knows what is in there
                     raise
-                del left[received.group]
+                del left[group]
         except AnabranchError as error:
             _log.info("Key groups %s come from the store: %s", sorted(left), error)
-        return list(left.values())
+        return parts
 
     def _arrived(
         self,
         slot: OperatorSlot,
-        record: Arriving,
+        asked: protocol.GroupRequest,
         request: Message,
         received: ReceivedGroup,
         counted: Counter[str],
-    ) -> None:
+    ) -> protocol.FetchedPart:
         fetched = Counter(received.counted)
+        content = self._arrivals.content(slot.name, asked.group)
         # A replica may be in the middle of a catch-up that began before the grant.
         with slot.apply_lock if received.is_replica else nullcontext():
-            self._arriving.put_in(slot, record, received)
-        if request["need"] == "keys" and not received.is_replica:
-            record.fetched.update(unpack_hashes(request["hashes"]).tolist())
+            bins = self._take_in(slot, asked, content, received)
+        if received.is_replica or request["need"] == "all":
+            fetched["on_demand_groups"] += 1
+        elif request["need"] == "keys":
+            content.fetched.update(unpack_hashes(request["hashes"]).tolist())
             fetched["on_demand_keys"] += request["asked"]
             fetched["due_pushed"] += len(received.due)
-        elif request["need"] == "bins" and not received.is_replica:
+        else:
             fetched["on_demand_bins"] += len(received.bins)
             fetched["due_pushed"] += len(received.bins) - len(request["bins"])
-        else:
-            fetched["on_demand_groups"] += 1
-        self._arriving.note_on_demand(record.group, fetched)
+        self._arrivals.note_on_demand(asked.group, fetched)
         counted.update(fetched)
-        self._arriving.adopt(slot, record)
-        if not record.missing:
-            record.is_done = True
-            self._arriving.tell()
+        as_of, is_whole = epoch_of(received.as_of), received.is_replica
+        return protocol.FetchedPart(asked.group, asked.session, as_of, tuple(bins), is_whole)
+
+    def _take_in(
+        self,
+        slot: OperatorSlot,
+        asked: protocol.GroupRequest,
+        content: PartContent,
+        received: ReceivedGroup,
+    ) -> list[int]:
+        """Put in place what has come; the bins that are complete."""
+        group = int(asked.group)
+        if received.is_replica:
+            state = slot.states[group]
+            received.replay(state)
+            self._arrivals.adopt(slot, group, state, received.wear)
+            return []
+        if is_here(asked):
+            return content.add(slot.states[group], received, asked.missing, self._keyspace)
+        state = slot.engine.create_group()
+        bins = content.add(state, received, asked.missing, self._keyspace)
+        self._arrivals.adopt(slot, group, state, received.wear)
+        return bins
 
     # -- from the store --
 
-    def _from_store(
+    def load(
+        self, slot: OperatorSlot, run: RunningTransaction, effect: protocol.LoadGroups
+    ) -> protocol.GroupsLoaded:
+        """Read everything that is not here, or what the transaction needs of it."""
+        counted: Counter[str] = Counter()
+        parts = {int(group): set(missing) for group, missing in effect.parts}
+        with run.timed("load_ms"):
+            if self._store.reads_keys(slot) and slot.has_stored(effect.as_of):
+                left = self._store.bring(slot, run, effect.groups, parts, effect.as_of, counted)
+            else:
+                self._load_whole(slot, run, effect.groups, effect.as_of)
+                for group, missing in parts.items():
+                    self.complete(slot, group, missing, effect.as_of)
+                left = {}
+        self._core.count(counted)
+        stored = tuple((KeyGroup(group), tuple(sorted(bins))) for group, bins in left.items())
+        return protocol.GroupsLoaded(effect.tx, stored)
+
+    def _load_whole(
         self,
         slot: OperatorSlot,
         run: RunningTransaction,
-        effect: LoadGroups,
-        here: set[int],
-        records: list[Arriving],
-        lost: list[Arriving],
-        locks: ExitStack,
-        counted: Counter[str],
-    ) -> list[Arriving]:
-        """Everything that is not here; the key groups that are in the store for a part."""
-        counted["from_store"] += len(lost)
-        for record in lost:
-            self._arriving.note_on_demand(record.group, {"from_store": 1})
-        # Where changelogs have rows, these are of the whole key group: a part cannot be completed.
-        adopted = [r for r in lost if r.is_adopted and not slot.engine.logs_rows]
-        known = [r for r in records if r.source == STORE and r.is_coming]
-        in_part = {record.group for record in (*adopted, *known)}
-        whole = [g for g in effect.groups if g not in here and g not in in_part]
-        for record in lost:
-            self._arriving.give_up(record)
-        if not (whole or known or adopted):
-            return []  # the sources had everything: the store is not asked
-        if self._stored.reads_keys(slot) and slot.has_stored(effect.as_of):
-            for record in adopted:
-                known.append(self._arriving.turn_to_store(record))
-                locks.enter_context(known[-1].lock)
-            return self._stored.bring(slot, run, whole, known, effect.as_of, locks, counted)
-        if whole:
-            self._arriving.logs.drop(slot.name, tuple(whole))
-            slot.load(self._core.blobs, tuple(whole), effect.as_of)
-            if effect.as_of is not None:
-                slot.rows_missed += sum(run.rows.rows_of(whole))
-        for record in adopted:
-            self.complete_from_store(slot, record, effect.as_of)
-        return []
+        groups: tuple[KeyGroup, ...],
+        as_of: int | None,
+    ) -> None:
+        if not groups:
+            return
+        self._arrivals.logs.drop(slot.name, groups)
+        slot.load(self._core.blobs, groups, as_of)
+        if as_of is not None:
+            slot.rows_missed += sum(run.rows.rows_of(groups))
 
-    def complete_from_store(self, slot: OperatorSlot, record: Arriving, as_of: int | None) -> None:
+    def complete(
+        self, slot: OperatorSlot, group: int, missing: set[int], as_of: int | None
+    ) -> None:
         """Bins that never came: no transaction has touched them, so any later epoch has them."""
-        assert record.state is not None
         if slot.has_stored(as_of):
-            read = slot.read(self._core.blobs, (record.group,), as_of, sorted(record.missing))
-            sections = read[record.group].state.export()
-            record.state.install(without(sections, None, record.fetched, self._keyspace))
-        record.missing = set()
+            content = self._arrivals.content(slot.name, group)
+            read = slot.read(self._core.blobs, (group,), as_of, sorted(missing))
+            sections = read[group].state.export()
+            slot.states[group].install(without(sections, None, content.fetched, self._keyspace))
+
+
+def is_here(asked: protocol.GroupRequest) -> bool:
+    """Whether transactions work on a part of the key group already."""
+    return asked.phase is not protocol.Residency.AWAITED
+
+
+def ask_all(core: WorkerCore, asked: protocol.GroupRequest) -> dict[str, Any]:
+    """A request for all that is missing of a key group, as of any epoch where nothing is here."""
+    replica = asked.replica
+    return {
+        "group": asked.group,
+        "as_of": number_of(asked.as_of) if is_here(asked) else None,
+        "have": None if replica is None else [replica[0].log, number_of(replica[1])],
+        "session": f"{core.config.incarnation}-{asked.session}",
+        "missing": list(asked.missing),
+        "need": "all",
+        "bins": list(asked.missing),
+    }

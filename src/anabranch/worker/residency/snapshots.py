@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from anabranch.durability.names import snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.errors import AnabranchError
-from anabranch.model.ids import Epoch, KeyGroup
-from anabranch.protocol.worker import STORE
+from anabranch.model.ids import Epoch, KeyGroup, number_of
+from anabranch.protocol.worker import Residency
 from anabranch.state.contract import Sections
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import joined
 from anabranch.worker.operator_slot import OperatorSlot
-from anabranch.worker.residency.arrival_table import ArrivalTable, Arriving
+from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
 from anabranch.worker.residency.snapshot_policy import PATIENCE, PATIENCE_MOVING, Wear
 
 _log = logging.getLogger("anabranch.worker")
@@ -32,7 +31,7 @@ class LeftInStore:
 
     as_of: int = -1
     bins: tuple[int, ...] = ()
-    record: Arriving | None = None
+    content: PartContent | None = None
     """As it was: it says what of these bins is in memory all the same."""
 
 
@@ -42,9 +41,9 @@ class Snapshots:
     What of them is in the store only is read from there: nobody has changed it since.
     """
 
-    def __init__(self, core: WorkerCore, arriving: ArrivalTable) -> None:
+    def __init__(self, core: WorkerCore, arrivals: ArrivalTable) -> None:
         self._core = core
-        self._arriving = arriving
+        self._arrivals = arrivals
         self._untold: dict[str, list[str]] = {}
         """Files of an operator that were written before something else failed."""
 
@@ -127,10 +126,9 @@ class Snapshots:
 
     def _export(self, slot: OperatorSlot, group: int, epoch: int) -> Sections | None:
         """All of a key group as of the epoch; None: it has moved on, or is not all within reach."""
-        record = self._arriving.find(slot.name, group)
-        with record.lock if record is not None else nullcontext(), slot.apply_lock:
+        with slot.apply_lock:
             with self._core.changed:
-                left = self._left(slot, group, epoch, record)
+                left = self._left(slot, group, epoch)
                 state = slot.states.get(group)
                 if left is None or state is None:
                     return None
@@ -139,29 +137,25 @@ class Snapshots:
             return sections
         stored = slot.stored_at(self._core.blobs, left.as_of)
         rest = stored.part(group, left.bins, slot.engine.create_group)
-        if left.record is not None:
-            rest = left.record.absent_in(rest, slot.keyspace)
+        if left.content is not None:
+            rest = left.content.absent_in(rest, slot.keyspace)
         rest = slot.unexpired(group, rest, sections, stored)
         return joined([sections, self._like(sections, rest, slot)])
 
-    def _left(
-        self, slot: OperatorSlot, group: int, epoch: int, record: Arriving | None
-    ) -> LeftInStore | None:
+    def _left(self, slot: OperatorSlot, group: int, epoch: int) -> LeftInStore | None:
         """What of a key group that may be saved is in the store."""
-        core = self._core
+        core, place = self._core, (slot.name, KeyGroup(group))
         if not core.is_owner(group) or core.slots.get(slot.name) is not slot:
             return None
-        if core.machine.is_settled(slot.name, KeyGroup(group), Epoch(epoch)):
+        if core.machine.is_settled(*place, Epoch(epoch)):
             return LeftInStore()
-        held = core.held(slot.name, group)
-        is_idle = not core.machine.is_busy(slot.name, KeyGroup(group))
-        is_in_store = core.source_of(slot.name, group) == STORE
-        if held is None or held.as_of != epoch or not (is_idle and is_in_store):
+        held, record = core.held(*place), core.machine.arrivals.find(*place)
+        if held is None or held.as_of != epoch or core.machine.is_busy(*place):
             return None
-        if record is None or record.is_dead or record.source != STORE:
+        if record is None or record.phase is not Residency.STORED or record.is_broken:
             return None
-        was = replace(record, fetched=set(record.fetched))
-        return LeftInStore(record.as_of, tuple(sorted(record.missing)), was)
+        content = self._arrivals.content(*place).copy()
+        return LeftInStore(number_of(record.origin), tuple(sorted(record.missing)), content)
 
     def _like(self, sections: Sections, rest: Sections, slot: OperatorSlot) -> Sections:
         """With the variables and columns that the operator has now: files may be older."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,17 @@ from anabranch.durability.lazy_reader import LazyReader
 from anabranch.durability.manifest import DEFERRED, ROWS_WAIT
 from anabranch.durability.pages import PAGE_BYTES
 from anabranch.errors import AnabranchError
-from anabranch.model.keyspace import HASH, Int64s
-from anabranch.protocol.worker import STORE
+from anabranch.model.ids import KeyGroup, epoch_of
+from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.protocol import worker as protocol
+from anabranch.protocol.arrivals import ArrivingGroup
+from anabranch.protocol.residency import in_store
 from anabranch.state.channel import BIN, has_waiting, waiting_in
 from anabranch.state.contract import GroupState, Sections
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import NO_HASHES, not_in
 from anabranch.worker.operator_slot import OperatorSlot
-from anabranch.worker.residency.arrival_table import ArrivalTable, Arriving
+from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
 from anabranch.worker.transactions.transaction import RunningTransaction
 
 _log = logging.getLogger("anabranch.worker")
@@ -47,12 +50,39 @@ FULL_SHARE = 0.8
 Heat = npt.NDArray[np.float64]
 
 
+@dataclass(slots=True)
+class StoredPart:
+    """A key group whose rest is in the store, as a transaction sees it while it loads."""
+
+    group: int
+    missing: set[int]
+    content: PartContent
+    state: GroupState
+
+    def install(self, sections: Sections, bins: Collection[int], keyspace: KeySpace) -> None:
+        """Put in place what the store has of missing bins."""
+        self.state.install(self.content.absent_in(sections, keyspace))
+        self.missing.difference_update(bins)
+        self.content.forget_fetched(bins, keyspace)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Bins to be read at a time in the background."""
+
+    slot: OperatorSlot
+    group: KeyGroup
+    session: int
+    as_of: int | None
+    bins: list[int]
+
+
 class StoreLoader:
     """Reads of transactions, and the thread that brings the rest, hot bins first."""
 
-    def __init__(self, core: WorkerCore, arriving: ArrivalTable) -> None:
+    def __init__(self, core: WorkerCore, arrivals: ArrivalTable) -> None:
         self._core = core
-        self._arriving = arriving
+        self._arrivals = arrivals
         self._keyspace = core.config.keyspace
         self._work = threading.Event()
         self._thread: threading.Thread | None = None
@@ -76,54 +106,70 @@ class StoreLoader:
         slot: OperatorSlot,
         run: RunningTransaction,
         fresh: Collection[int],
-        records: list[Arriving],
+        known: Mapping[int, set[int]],
         as_of: int | None,
-        stack: ExitStack,
         counted: Counter[str],
-    ) -> list[Arriving]:
-        """What a transaction needs of key groups, new ones or partly here; those still in part.
+    ) -> dict[int, set[int]]:
+        """What a transaction needs of key groups, new ones or partly here, with missing bins.
 
-        The locks of `records` are held; those of new ones are put on the stack.
+        Returns those that are still here in part, with what is missing then.
         """
-        absent: list[Int64s] = []
+        parts = [self._part(slot, group, missing) for group, missing in known.items()]
         stored = slot.stored_at(self._core.blobs, as_of)
-        groups = {*fresh, *(record.group for record in records)}
+        groups = {*fresh, *known}
         stored.open(groups)
-        # 1. Rows that wait are applied too: their keys are needed, and what was due by then.
+        # 1. Deferred rows are applied too: their keys are needed, and what was due by then.
         new = {group: slot.engine.create_group() for group in fresh}
-        self._bring_channels(slot, stored, new, records)
-        waiting = waiting_in([*new.values(), *(r.state for r in records if r.state is not None)])
+        self._bring_channels(slot, stored, new, parts)
+        waiting = waiting_in([*new.values(), *(part.state for part in parts)])
         needed = self._needed(run, groups, [some.rows for some in waiting])
         late = {some.group for some in waiting}
         blobs = self._core.blobs
         due = self._by_group(slot.due_in(blobs, stored, groups - late, run.times))
         due.update(self._by_group(slot.due_in(blobs, stored, late, run.times, waiting)))
         # 2. New ones: whole, or empty for now.
-        parts = {group: _joined(needed.get(group), due.get(group)) for group in groups}
-        whole = [group for group in fresh if self._is_whole(stored.pages(group), parts[group])]
+        keys_of = {group: _joined(needed.get(group), due.get(group)) for group in groups}
+        whole = [group for group in fresh if self._is_whole(stored.pages(group), keys_of[group])]
         if whole:
-            self._arriving.logs.drop(slot.name, tuple(whole))
+            self._arrivals.logs.drop(slot.name, tuple(whole))
             slot.load(blobs, tuple(whole), as_of)
-        for group in fresh:
-            if group not in whole:
-                records = [*records, self._leave(slot, group, new[group], stored, stack)]
+        parts += [
+            self._leave(slot, group, new[group], stored) for group in fresh if group not in whole
+        ]
         # 3. Keys that are missing.
-        wanted: dict[int, Int64s] = {}
-        for record in records:
-            keys = self._missing(record, parts[record.group])
-            if self._is_whole(stored.pages(record.group) * self._share(record), keys):
-                self._put_bins(slot, record, stored, sorted(record.missing))
-            else:
-                wanted[record.group] = keys
-            absent.append(keys)
-        self._put_keys(slot, records, wanted, stored)
-        missed = sum(map(len, wanted.values()))
-        counted["keys_from_store"] += missed
+        absent = self._bring_keys(slot, parts, keys_of, stored, counted)
         slot.rows_missed += _count_rows(run, whole, absent)
-        left = [record for record in records if record.missing]
-        for record in records:
-            self._note(slot, record, stored)
-        return left
+        for part in parts:
+            self._note(slot, part.group, part.missing, stored)
+        return {part.group: part.missing for part in parts if part.missing}
+
+    def _part(self, slot: OperatorSlot, group: int, missing: set[int]) -> StoredPart:
+        content = self._arrivals.content(slot.name, group)
+        return StoredPart(group, set(missing), content, slot.states[group])
+
+    def _bring_keys(
+        self,
+        slot: OperatorSlot,
+        parts: list[StoredPart],
+        keys_of: Mapping[int, Int64s],
+        stored: LazyReader,
+        counted: Counter[str],
+    ) -> list[Int64s]:
+        """Read the keys that are not here, or all that is missing where that costs as much."""
+        absent: list[Int64s] = []
+        wanted: dict[int, Int64s] = {}
+        for part in parts:
+            keys = self._missing(part, keys_of[part.group])
+            if self._is_whole(stored.pages(part.group) * self._share(part.missing), keys):
+                bins = sorted(part.missing)
+                sections = stored.part(part.group, bins, slot.engine.create_group)
+                part.install(sections, bins, self._keyspace)
+            else:
+                wanted[part.group] = keys
+            absent.append(keys)
+        self._put_keys(slot, parts, wanted, stored)
+        counted["keys_from_store"] += sum(map(len, wanted.values()))
+        return absent
 
     def start(self) -> None:
         """Something may be missing: bring it in the background."""
@@ -142,37 +188,29 @@ class StoreLoader:
         slot: OperatorSlot,
         stored: LazyReader,
         new: Mapping[int, GroupState],
-        records: Collection[Arriving],
+        parts: Collection[StoredPart],
     ) -> None:
-        """Put rows in place that wait in the store: once here, they do not come again."""
+        """Put deferred rows in place that are in the store: once here, they do not come again."""
         notes = stored.manifest.extra
         is_any = notes.get(ROWS_WAIT) == "independent"  # of these, rows to be applied again
-        known = {*notes.get(DEFERRED, ()), *(r.group for r in records if has_waiting(r.state))}
-        absent = {r.group: r for r in records if BIN in r.missing and not r.has_channel}
+        known = {*notes.get(DEFERRED, ()), *(p.group for p in parts if has_waiting(p.state))}
+        absent = {p.group: p for p in parts if BIN in p.missing and not p.content.has_channel}
         asked = {group for group in (*new, *absent) if is_any or group in known}
         found = stored.channels(asked, slot.engine.create_group) if asked else {}
         for group, sections in found.items():
             state = new[group] if group in new else absent[group].state
-            assert state is not None
             state.install(sections)
-        for record in absent.values():
-            record.has_channel = True
+        for part in absent.values():
+            part.content.has_channel = True
 
     def _leave(
-        self,
-        slot: OperatorSlot,
-        group: int,
-        state: GroupState,
-        stored: LazyReader,
-        stack: ExitStack,
-    ) -> Arriving:
-        record = self._arriving.new_in_store(slot.name, group)
-        stack.enter_context(record.lock)
-        record.state, record.wear = state, stored.wear(group)
-        record.as_of, record.has_channel = stored.epoch, True
-        self._arriving.put_in_store(record)
-        self._arriving.adopt(slot, record)
-        return record
+        self, slot: OperatorSlot, group: int, state: GroupState, stored: LazyReader
+    ) -> StoredPart:
+        """Nothing of a key group but its deferred rows is here."""
+        content = PartContent(has_channel=True)
+        self._arrivals.renew(slot.name, group, content)
+        self._arrivals.adopt(slot, group, state, stored.wear(group))
+        return StoredPart(group, set(range(self._keyspace.bins)), content, state)
 
     def _needed(
         self, run: RunningTransaction, groups: Collection[int], waiting: list[pa.Table]
@@ -192,53 +230,38 @@ class StoreLoader:
         parts = np.split(hashes[order], cuts[1:])
         return dict(zip(groups[order][cuts].tolist(), parts, strict=False))
 
-    def _missing(self, record: Arriving, hashes: Int64s) -> Int64s:
+    def _missing(self, part: StoredPart, hashes: Int64s) -> Int64s:
         absent = np.zeros(self._keyspace.bins, bool)
-        absent[list(record.missing)] = True
+        absent[list(part.missing)] = True
         wanted = hashes[absent[self._keyspace.bin_of(hashes)]]
-        return wanted[not_in(record.fetched, wanted)]
+        return wanted[not_in(part.content.fetched, wanted)]
 
     def _put_keys(
         self,
         slot: OperatorSlot,
-        records: list[Arriving],
+        parts: list[StoredPart],
         wanted: dict[int, Int64s],
         stored: LazyReader,
     ) -> None:
         if not any(map(len, wanted.values())):
             return
         found = stored.keys(np.concatenate(list(wanted.values())), slot.engine.create_group)
-        for record in records:
-            keys = wanted.get(record.group, NO_HASHES)
+        for part in parts:
+            keys = wanted.get(part.group, NO_HASHES)
             if len(keys):
-                assert record.state is not None
-                record.state.install(found.get(record.group, {}))
-                record.fetched.update(keys.tolist())
+                part.state.install(found.get(part.group, {}))
+                part.content.fetched.update(keys.tolist())
 
-    def _put_bins(
-        self, slot: OperatorSlot, record: Arriving, stored: LazyReader, bins: list[int]
+    def _share(self, missing: Collection[int]) -> float:
+        return len(missing) / self._keyspace.bins
+
+    def _note(
+        self, slot: OperatorSlot, group: int, missing: Collection[int], stored: LazyReader
     ) -> None:
-        """With the record's lock held; nobody works on the state meanwhile."""
-        sections = stored.part(record.group, bins, slot.engine.create_group)
-        self._install_bins(record, sections, bins)
-
-    def _install_bins(self, record: Arriving, sections: Sections, bins: list[int]) -> None:
-        assert record.state is not None
-        record.state.install(record.absent_in(sections, self._keyspace))
-        record.missing.difference_update(bins)
-        record.forget_fetched(bins, self._keyspace)
-
-    def _share(self, record: Arriving) -> float:
-        return len(record.missing) / self._keyspace.bins
-
-    def _note(self, slot: OperatorSlot, record: Arriving, stored: LazyReader) -> None:
-        record.as_of = stored.epoch
-        if record.missing:
-            left = stored.pages(record.group) * self._share(record) * PAGE_BYTES
-            slot.in_store[record.group] = round(left)
+        if missing:
+            slot.in_store[group] = round(stored.pages(group) * self._share(missing) * PAGE_BYTES)
         else:
-            slot.in_store.pop(record.group, None)
-            record.is_done = True
+            slot.in_store.pop(group, None)
 
     # -- in the background --
 
@@ -254,8 +277,8 @@ class StoreLoader:
                 if unit is None:
                     self._work.wait()
                     continue
-                self._bring_unit(*unit)
-                self._report(unit[0], reported)
+                self._bring_unit(unit)
+                self._report(unit.slot, reported)
             except AnabranchError as error:  # the next transaction reads as of a later epoch
                 _log.info("What is left in the store comes later: %s", error)
                 time.sleep(1.0)
@@ -270,31 +293,36 @@ class StoreLoader:
         with core.changed:
             core.changed.wait_for(lambda: not core.running, PAUSE_SECONDS + PATIENCE * seconds)
 
-    def _next(self) -> tuple[OperatorSlot, Arriving, list[int]] | None:
+    def _next(self) -> Unit | None:
         """The hottest bins that are missing, as many as make a unit."""
-        best: tuple[float, OperatorSlot, Arriving] | None = None
         if self.is_full():
             return None
-        for record in self._arriving.in_store():
-            slot = self._core.slots.get(record.operator)
-            missing = list(record.missing)
-            if slot is None or not missing:
+        best: tuple[float, OperatorSlot, KeyGroup, ArrivingGroup] | None = None
+        with self._core.changed:
+            found = [(o, g, replace(r, missing=set(r.missing))) for o, g, r in self._in_store()]
+        for operator, group, record in found:
+            slot = self._core.slots.get(operator)
+            if slot is None:
                 continue
-            heat = float(self._heat(slot, record.group)[missing].max())
+            heat = float(self._heat(slot, group)[list(record.missing)].max())
             if best is None or heat > best[0]:
-                best = heat, slot, record
+                best = heat, slot, group, record
         if best is None:
             return None
-        _, slot, record = best
-        heat_of = self._heat(slot, record.group)
+        _, slot, group, record = best
+        heat_of = self._heat(slot, group)
         missing = sorted(record.missing, key=lambda bin_: -heat_of[bin_])
-        size = 1 + slot.in_store.get(record.group, 0) // max(1, len(missing))
-        return slot, record, sorted(missing[: max(1, self._unit_bytes(slot, record) // size)])
+        size = 1 + slot.in_store.get(group, 0) // max(1, len(missing))
+        count = max(1, self._unit_bytes(slot, group, record.origin) // size)
+        return Unit(slot, group, record.session, record.origin, sorted(missing[:count]))
 
-    def _unit_bytes(self, slot: OperatorSlot, record: Arriving) -> int:
+    def _in_store(self) -> list[tuple[str, KeyGroup, ArrivingGroup]]:
+        return in_store(self._core.machine)
+
+    def _unit_bytes(self, slot: OperatorSlot, group: int, as_of: int | None) -> int:
         limit = self._core.config.state_memory_bytes
-        stored = slot.stored_at(self._core.blobs, record.as_of)
-        if not stored.is_mostly_logged(record.group):
+        stored = slot.stored_at(self._core.blobs, as_of)
+        if not stored.is_mostly_logged(group):
             return UNIT_BYTES
         if limit is None:
             return LOGGED_UNIT_BYTES
@@ -305,21 +333,21 @@ class StoreLoader:
         rows: Heat = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)[group]
         return rows
 
-    def _bring_unit(self, slot: OperatorSlot, record: Arriving, bins: list[int]) -> None:
-        with record.lock:
-            if not record.is_coming or not record.missing.issuperset(bins):
-                return
-            stored = slot.stored_at(self._core.blobs, record.as_of)
-            sections = stored.part(record.group, bins, slot.engine.create_group)
-            with slot.apply_lock:
-                if record.is_dead or slot.states.get(record.group) is not record.state:
-                    return
-                self._install_bins(record, sections, bins)
+    def _bring_unit(self, unit: Unit) -> None:
+        slot, group, bins = unit.slot, unit.group, unit.bins
+        stored = slot.stored_at(self._core.blobs, unit.as_of)
+        sections = stored.part(group, bins, slot.engine.create_group)
+
+        def install(content: PartContent, record: ArrivingGroup) -> None:
+            part = StoredPart(group, set(record.missing), content, slot.states[group])
+            part.install(sections, bins, self._keyspace)
+            self._note(slot, group, part.missing, stored)
+
+        kind, as_of = protocol.PartKind.REST, epoch_of(stored.epoch)
+        place = slot.name, group, unit.session
+        offer = protocol.PartOffered(*place, kind, as_of, frozenset(bins))
+        if self._arrivals.offer(slot, offer, install):
             self._core.pass_point("restored")
-            if record.missing:
-                self._note(slot, record, stored)
-            elif self._arriving.settle(slot, record):
-                slot.in_store.pop(record.group, None)
 
     def _report(self, slot: OperatorSlot, reported: dict[str, float]) -> None:
         left = self.bins_in_store(slot.name)
@@ -333,12 +361,12 @@ class StoreLoader:
     def bins_in_store(self, operator: str) -> int:
         """How many bins of key groups owned here are in no worker's memory."""
         core = self._core
-        records = [r for r in self._arriving.in_store() if r.operator == operator]
         with core.changed:
-            known = {*core.slots[operator].states, *(record.group for record in records)}
+            missing = {g: len(r.missing) for o, g, r in self._in_store() if o == operator}
+            known = {*core.slots[operator].states, *missing}
             others = [group for group in core.machine.granted if group not in known]
-            unread = [g for g in others if core.source_of(operator, g) in (None, STORE)]
-        return sum(len(r.missing) for r in records) + len(unread) * self._keyspace.bins
+            unread = [g for g in others if core.source_of(operator, g) in (None, protocol.STORE)]
+        return sum(missing.values()) + len(unread) * self._keyspace.bins
 
 
 def _count_rows(run: RunningTransaction, groups: Collection[int], keys: list[Int64s]) -> int:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from anabranch.durability.manifest import DEFERRED
-from anabranch.model.ids import KeyGroup, number_of
-from anabranch.protocol.worker import STORE, LoadGroups
+from anabranch.protocol import worker as protocol
 from anabranch.state.channel import ChannelledState, has_waiting
 from anabranch.state.contract import GroupState
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.operator_slot import OperatorSlot
-from anabranch.worker.residency.arrival_table import ArrivalTable, Arriving
+from anabranch.worker.residency.arrival_table import UNKNOWN_WEAR, ArrivalTable, PartContent
 from anabranch.worker.residency.store_loader import StoreLoader
 from anabranch.worker.transactions.transaction import RunningTransaction
 
@@ -26,32 +24,23 @@ TURN_SECONDS = 0.2
 class Deferral:
     """Decides which key groups of a transaction wait, and applies the others."""
 
-    def __init__(self, core: WorkerCore, arriving: ArrivalTable, stored: StoreLoader) -> None:
+    def __init__(self, core: WorkerCore, arrivals: ArrivalTable, store: StoreLoader) -> None:
         self._core = core
-        self._arriving = arriving
-        self._stored = stored
-        self._is_on = core.config.checkpoint == "unaligned"
+        self._arrivals = arrivals
+        self._store = store
 
-    def of_state(
-        self, slot: OperatorSlot, run: RunningTransaction, effect: LoadGroups
-    ) -> tuple[LoadGroups, tuple[KeyGroup, ...], tuple[KeyGroup, ...]]:
-        """What is still to be loaded; key groups that are deferred; of these those in the store."""
-        if effect.as_of is None or not self._may_choose(run):
-            return effect, (), ()
-        sources = dict(effect.sources)
-        deferred: list[KeyGroup] = []
-        in_store: list[KeyGroup] = []
-        for group in effect.groups:
-            record = self._record(slot, group, sources.get(group), effect.as_of)
-            if record is None or not self._leave(slot, record, number_of(effect.as_of)):
-                continue
-            deferred.append(group)
-            if record.source == STORE:
-                in_store.append(group)
-        run.deferred.update(deferred)
-        groups = tuple(group for group in effect.groups if group not in run.deferred)
-        known = tuple((g, source) for g, source in effect.sources if g not in run.deferred)
-        return replace(effect, groups=groups, sources=known), tuple(deferred), tuple(in_store)
+    def choose(
+        self, slot: OperatorSlot, run: RunningTransaction, effect: protocol.ChooseDeferred
+    ) -> protocol.DeferralChosen:
+        """The candidates whose rows wait; something of their state is in place, perhaps nothing."""
+        chosen = tuple(
+            candidate.group
+            for candidate in effect.candidates
+            if self._may_wait(slot, candidate, effect.as_of)
+            and self._leave(slot, candidate, effect.as_of)
+        )
+        run.deferred.update(chosen)
+        return protocol.DeferralChosen(effect.tx, chosen)
 
     def of_turn(self, slot: OperatorSlot, run: RunningTransaction) -> bool:
         """Whether all rows wait, since it is another transaction's turn for long.
@@ -94,51 +83,48 @@ class Deferral:
             slot.views.update(dict.fromkeys(begun, (run.opened.base, run.opened.epoch)))
 
     def _may_choose(self, run: RunningTransaction) -> bool:
-        """Whether it is decided here and now which rows wait.
+        return run.opened.may_defer
 
-        Not if the coordinator has settled it (`Operator.waits`), nor in the first epoch: initial
-        rows come with it, and are not kept in channels.
-        """
-        return self._is_on and run.waits is None and run.opened.base is not None
-
-    def _record(
-        self, slot: OperatorSlot, group: KeyGroup, source: object, as_of: int
-    ) -> Arriving | None:
-        """The key group on its way here, if it is; else one that the store will give."""
-        record = self._arriving.find(slot.name, group)
-        if record is not None and (record.is_done or record.is_dead):
-            return None
-        if record is not None and record.source == source:
-            # Of a replica only a delta is missing, of what the store has only cold keys.
-            is_near = record.replica is not None or source == STORE
-            if source == STORE and self._stored.is_full():
-                return None  # nothing comes in the background: those keys that are needed, now
-            return None if is_near and not has_waiting(record.state) else record
-        if source is not None or record is not None:
-            return None
-        if not self._stored.reads_keys(slot) or self._stored.is_full():
-            return None  # nothing would come in the background
+    def _may_wait(
+        self, slot: OperatorSlot, candidate: protocol.DeferralCandidate, as_of: int | None
+    ) -> bool:
+        """Whether it is worth it: the state comes in the background, and is not near."""
+        is_absent = candidate.phase is protocol.Residency.ABSENT
+        if candidate.source == protocol.STORE and self._store.is_full():
+            return False  # nothing comes in the background: those keys that are needed, now
+        if not is_absent:
+            return not candidate.is_near or has_waiting(self._state_of(slot, candidate))
+        if not self._store.reads_keys(slot):
+            return False
         stored = slot.stored_at(self._core.blobs, as_of)
-        if group in stored.manifest.extra.get(DEFERRED, ()):
-            return None  # rows wait there already: now is their turn
-        record = self._arriving.new_in_store(slot.name, group)
-        record.state, record.as_of = slot.engine.create_group(), as_of
-        record.wear = stored.wear(group)
-        self._arriving.put_in_store(record)
-        return record
+        # Else rows wait there already: now is their turn.
+        return candidate.group not in stored.manifest.extra.get(DEFERRED, ())
 
-    def _leave(self, slot: OperatorSlot, record: Arriving, base: int) -> bool:
-        with record.lock:
-            if record.is_done or record.is_dead:
-                return False
-            if record.state is None:
-                record.state, record.as_of = slot.engine.create_group(), base
-            elif not record.is_adopted and record.as_of != base:
-                return False
-            if not may_wait(record.state):
-                return False
-            self._arriving.adopt(slot, record)
-            return True
+    def _state_of(
+        self, slot: OperatorSlot, candidate: protocol.DeferralCandidate
+    ) -> GroupState | None:
+        """What transactions work on, or may: not a replica."""
+        match candidate.phase:
+            case protocol.Residency.PARTIAL | protocol.Residency.STORED:
+                return slot.states[candidate.group]
+            case protocol.Residency.STAGED:
+                return self._arrivals.content(slot.name, candidate.group).staged
+            case _:
+                return None
+
+    def _leave(
+        self, slot: OperatorSlot, candidate: protocol.DeferralCandidate, as_of: int | None
+    ) -> bool:
+        """Make room for rows that wait, where nothing is here; False: there is none."""
+        state, group = self._state_of(slot, candidate), int(candidate.group)
+        if state is not None:
+            return may_wait(state)
+        wear = list(UNKNOWN_WEAR)
+        if candidate.phase is protocol.Residency.ABSENT:
+            wear = slot.stored_at(self._core.blobs, as_of).wear(group)
+        self._arrivals.renew(slot.name, group, PartContent())
+        self._arrivals.adopt(slot, group, slot.engine.create_group(), wear)
+        return True
 
 
 def may_wait(state: GroupState) -> bool:
