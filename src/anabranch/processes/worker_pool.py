@@ -12,6 +12,7 @@ from anabranch.model.ids import WorkerId
 from anabranch.processes.launcher import Launcher, StartedWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.transport.client import Peer, forget
+from anabranch.transport.messages.control import Ping
 
 _log = logging.getLogger("anabranch.coordinator")
 
@@ -163,7 +164,7 @@ class WorkerPool:
                 members = dict(self._members)
             for worker, member in members.items():
                 try:
-                    member.peer.call("ping", {}, timeout_seconds=PING_SECONDS_MAX)
+                    member.peer.call(Ping(), timeout_seconds=PING_SECONDS_MAX)
                 except ServiceUnavailable:
                     if not self._stopping.is_set() and self.pids().get(worker) == member.handle.pid:
                         _log.warning("Worker %s does not answer; it is killed.", worker)

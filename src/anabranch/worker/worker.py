@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +18,16 @@ from pyspark import cloudpickle
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import decode_changelog
 from anabranch.errors import AnabranchError, ProcessorError
-from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.stats import ROWS_DEFERRED, ROWS_FORWARDED
 from anabranch.processes.worker_config import WorkerConfig
-from anabranch.processor.contract import INITIAL_ROWS, BatchTimes, RowChunk
+from anabranch.processor.contract import INITIAL_ROWS, RowChunk
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.exhaustive import unhandled
+from anabranch.transport.codec import different_versions
+from anabranch.transport.messages import control, lanes, state
+from anabranch.transport.messages.kinds import Nothing
+from anabranch.transport.messages.names import Request, StreamRequest
 from anabranch.transport.server import Item
-from anabranch.transport.wire import Message, decode
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.inventory import Inventory
 from anabranch.worker.lookup_server import LookupServer
@@ -85,47 +89,54 @@ class Worker:
 
     # -- control --
 
-    def action(self, name: str, body: bytes) -> Message:
+    def call(self, request: Request) -> object:
         """Calls of the coordinator and of other workers."""
-        if name == "install":
-            return self._install(body)
-        message = decode(body)
-        if self._orders.knows(name):
-            return self._orders.perform(name, message)
-        match name:
-            case "ping":
-                if "peer" in message:  # another worker's, not the coordinator's
+        match request:
+            case control.Install():
+                self._install(request)
+                return Nothing()
+            case control.Ping():
+                if request.caller is not None:  # another worker
                     self._core.pass_point("connected")
-                return {}
-            case "committed":
-                operator, epoch = message["operator"], message["epoch"]
-                self._core.note_commit(operator, epoch)
-                self._eviction.after_commit(operator)
-                is_moving = message.get("moving", False)
-                snapshots = self._snapshots.after_commit(operator, epoch, is_moving)
-                return {"snapshots": snapshots, "heat": self._core.heat(operator)}
-            case "status":
+                return Nothing()
+            case control.Committed():
+                return self._committed(request)
+            case control.Status():
                 return self._inventory.status()
-            case "groups":
-                return {"groups": self._inventory.groups()}
-            case "as-of":
-                return self._exports.as_of(message)
-            case "heat":
-                return self._exports.heat(message)
-        raise AnabranchError(f"Unknown call '{name}': coordinator and worker versions differ.")
+            case control.Loads():
+                return self._inventory.loads()
+            case control.SetRate():
+                self._orders.set_rate(request.rate)
+                return Nothing()
+            case state.AsOf():
+                return self._exports.as_of(request)
+            case state.Heat():
+                return self._exports.heat(request)
+            case lanes.Begin() | lanes.Finish() | lanes.Tick():
+                raise different_versions("A worker was called in the place of the coordinator")
+            case _:
+                return self._orders.perform(request)
 
-    def stream(self, name: str, message: Message) -> Iterator[Item]:
-        """State for other workers."""
-        match name:
-            case "copy":
-                return self._exports.copy(message)
-            case "deltas":
-                return self._exports.deltas(message)
-            case "fetch":
-                return self._exports.fetch(message)
-            case "look-up":
-                return self._answers.look_up(message)
-        raise AnabranchError(f"Unknown call '{name}': the versions of two workers differ.")
+    def _committed(self, request: control.Committed) -> control.CommitNotes:
+        operator, epoch = request.operator, request.epoch
+        self._core.note_commit(operator, epoch)
+        self._eviction.after_commit(operator)
+        snapshots = self._snapshots.after_commit(operator, epoch, request.is_moving)
+        return control.CommitNotes(tuple(snapshots), self._core.heat(operator))
+
+    def stream(self, request: StreamRequest) -> Iterator[Item]:
+        """State for other workers and for lookups."""
+        match request:
+            case state.CopyGroups():
+                return self._exports.copy(request)
+            case state.Deltas():
+                return self._exports.deltas(request)
+            case state.Fetch():
+                return self._exports.fetch(request)
+            case state.LookUp():
+                return self._answers.look_up(request)
+            case _:
+                unhandled(request)
 
     def close(self) -> None:
         """Let user code clean up."""
@@ -134,24 +145,21 @@ class Worker:
                 slot.close()
         self._backend.close()
 
-    def _install(self, body: bytes) -> Message:
-        head, pickled = body.split(b"\n", 1)
-        header = decode(head)
-        name, core = header["operator"], self._core
+    def _install(self, request: control.Install) -> None:
+        name, core = request.operator, self._core
         known = core.slots.get(name)
-        if known is not None and known.definition_id == header["definition"]:
-            return {}
+        if known is not None and known.definition_id == request.definition:
+            return
         # User code is found where the driver finds it.
-        sys.path.extend(path for path in header["python_path"] if path not in sys.path)
-        # A worker that a rescale has added imports its libraries beside batches of the others.
-        load = (lambda work: work()) if core.machine.granted else in_background
+        sys.path.extend(path for path in request.python_path if path not in sys.path)
+        load = in_background if request.in_background else lambda work: work()
         try:
             slot = OperatorSlot.open(
                 name,
-                header["definition"],
-                load(lambda: cloudpickle.loads(pickled)),
+                request.definition,
+                load(lambda: cloudpickle.loads(request.pickled)),
                 self._config.keyspace,
-                header.get("restored", False),
+                request.is_restored,
                 self._backend,
                 self._config.checkpoint == "independent",
             )
@@ -168,28 +176,31 @@ class Worker:
             core.dispatch(protocol.OperatorInstalled(name))
         if replaced is not None:
             replaced.close()
-        return {}
 
     # -- transactions --
 
-    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> TransactionAnswer:
+    def exchange(
+        self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]
+    ) -> TransactionAnswer:
         """A lane's rows in, its outputs out."""
-        if header.get("is_shadow"):
+        if header.is_shadow:
             return self._shadow(header, rows)
         run = self._open(header)
         self._core.pass_point("opened")
         try:
             self._receive(run, rows)
             self._core.pass_point("rows-received")
-            answer = self._serve(run, header)
+            answer = self._serve(run)
             self._core.pass_point("answered")
             return answer
         finally:
             self._close(run)
 
-    def _shadow(self, header: Message, rows: Iterator[pa.RecordBatch]) -> TransactionAnswer:
+    def _shadow(
+        self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]
+    ) -> TransactionAnswer:
         """Nobody waits for what it does, or for its failure."""
-        nothing = TransactionAnswer(pa.schema([]), {"transactions": []}, ())
+        nothing = TransactionAnswer(pa.schema([]), lanes.TransactionReports(), ())
         try:
             run = self._open(header)
         except AnabranchError as error:
@@ -203,7 +214,7 @@ class Worker:
 
         def work() -> None:
             try:
-                self._serve(run, header)
+                self._serve(run)
             except AnabranchError as error:
                 _log.info("A shadow transaction failed: %s", error)
             finally:
@@ -212,26 +223,24 @@ class Worker:
         threading.Thread(target=work, name=f"anabranch-shadow-{run.opened.tx}", daemon=True).start()
         return nothing
 
-    def _open(self, header: Message) -> RunningTransaction:
+    def _open(self, header: lanes.TransactionHeader) -> RunningTransaction:
         opened = protocol.TransactionOpened(
             tx=next(self._tx_ids),
-            operator=header["operator"],
-            epoch=Epoch(header["epoch"]),
-            base=header["base"],
-            lane=Lane(header["lane"]),
-            lanes=header["lanes"],
-            attempt=header["attempt"],
-            groups=tuple(KeyGroup(g) for g in header["groups"]),
-            version=header["version"],
-            is_shadow=bool(header.get("is_shadow")),
+            operator=header.operator,
+            epoch=header.epoch,
+            base=header.base,
+            lane=header.lane,
+            lanes=header.lanes,
+            attempt=header.attempt,
+            groups=header.groups,
+            version=header.version,
+            is_shadow=header.is_shadow,
         )
         # All lanes may be here at once, each with rows and with outputs.
         limit = self._config.memory_bytes // (2 * opened.lanes)
         buffer = RowBuffer(opened.groups, self._config.keyspace, limit)
-        schema = self._core.slot(opened.operator, header["definition"]).output_schema
-        run = RunningTransaction(opened, BatchTimes(**header["times"]), buffer, schema, limit)
-        if header.get("waits") is not None:
-            run.waits = frozenset(header["waits"])
+        schema = self._core.slot(opened.operator, header.definition).output_schema
+        run = RunningTransaction(opened, header, buffer, schema, limit)
         self._core.running[opened.tx] = run
         self._core.dispatch(opened)
         return run
@@ -255,7 +264,7 @@ class Worker:
             counts = run.rows.rows_of(run.opened.groups)
             self._core.dispatch(protocol.RowsComplete(run.opened.tx, counts))
 
-    def _serve(self, run: RunningTransaction, header: Message) -> TransactionAnswer:
+    def _serve(self, run: RunningTransaction) -> TransactionAnswer:
         """Perform this transaction's effects until the protocol answers or refuses."""
         while True:
             effect = run.todo.get()
@@ -265,11 +274,11 @@ class Worker:
                 case protocol.RefuseTransaction():
                     raise effect.error
                 case protocol.ForwardRows():
-                    self._forwarding.start(run, header, effect)
+                    self._forwarding.start(run, effect)
                 case _:
-                    self._attempt(run, header, effect)
+                    self._attempt(run, effect)
 
-    def _attempt(self, run: RunningTransaction, header: Message, effect: Any) -> None:
+    def _attempt(self, run: RunningTransaction, effect: Any) -> None:
         slot = self._core.slots[run.opened.operator]
         try:
             match effect:
@@ -282,7 +291,7 @@ class Worker:
                     )
                 case protocol.ApplyTransaction():
                     run.groups = effect.groups
-                    run.initial_rows = self._initial_rows(header, effect.groups)
+                    run.initial_rows = self._initial_rows(run.header, effect.groups)
                     self._apply(slot, run)
                     self._core.pass_point("applied")
                     done = protocol.TransactionApplied(effect.tx)
@@ -345,11 +354,13 @@ class Worker:
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 
-    def _initial_rows(self, header: Message, groups: tuple[int, ...]) -> list[RowChunk]:
-        if header["base"] is not None:
+    def _initial_rows(
+        self, header: lanes.TransactionHeader, groups: tuple[int, ...]
+    ) -> list[RowChunk]:
+        if header.base is not None:
             return []
         chunks = []
-        for path in header["initial"]:
+        for path in header.initial:
             rows = decode_changelog(self._core.blobs.read(path), path).get(INITIAL_ROWS)
             if rows is not None:
                 chunks.append(rows_of_groups(rows, groups, self._config.keyspace))
@@ -360,7 +371,7 @@ class Worker:
         slot = self._core.slots[run.opened.operator]
         if run.opened.is_shadow:
             self._arriving.note_shadow(run.applied)
-            return TransactionAnswer(slot.output_schema, {"transactions": []}, ())
+            return TransactionAnswer(slot.output_schema, lanes.TransactionReports(), ())
         forwarded = {group for answer in run.forwarded for group in answer.groups}
         parts: dict[int, tuple[TransactionOutput, list[int]]] = {}
         for group in run.opened.groups:
@@ -370,8 +381,8 @@ class Worker:
         reports = [output.report(self._config.worker, groups) for output, groups in parts.values()]
         for answer in run.forwarded:
             first, *others = answer.reports
-            stats = {**first["stats"], ROWS_FORWARDED: answer.sent}
-            reports += [{**first, "stats": stats}, *others]
+            stats = {**first.stats, ROWS_FORWARDED: answer.sent}
+            reports += [replace(first, stats=stats), *others]
         answered = tuple((output, tuple(groups)) for output, groups in parts.values())
-        report = {"transactions": reports}
+        report = lanes.TransactionReports(tuple(reports))
         return TransactionAnswer(slot.output_schema, report, answered, tuple(run.forwarded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 from tests.integration.counting import Counting
@@ -37,7 +38,7 @@ class Watched:
             self.machine.handle(WorkerUp(worker, 0))
         for name in ("a", "b"):
             self.machine.handle(OperatorRegistered(name))
-            self.operators[name] = OperatorRecord(name, Counting(), b"", [], 1)
+            self.operators[name] = OperatorRecord(name, Counting(), cast(Any, None), [], 1)
         self.batches = BatchWatch(
             self.machine, threading.RLock(), self.operators, lambda *_: self.is_running
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from anabranch.durability.group_restore import Restored
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import ImportPriority
+from anabranch.model.ids import WorkerId
 from anabranch.state.contract import GroupState
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.state import Fetch, GroupRequest, Heat, Need
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import ReceivedGroup, receive
 from anabranch.worker.moves.rate_limiter import RateLimiter
@@ -55,7 +56,7 @@ class BackgroundImport:
         self._limiter = limiter
 
     def run(
-        self, groups: list[int], order: ImportPriority, by_bin: bool, version: int
+        self, groups: Sequence[int], order: ImportPriority, by_bin: bool, version: int
     ) -> Counter[str]:
         """Bring everything that is missing; afterwards sources are not needed for it."""
         counted: Counter[str] = Counter()
@@ -83,7 +84,7 @@ class BackgroundImport:
 
         def priority(unit: Unit) -> float:  # smaller is sooner
             record, bins = unit
-            rows = heat.get(record.place, [])
+            rows = heat.get(record.place, ())
             hot = float(np.sum([rows[b] for b in bins] if bins and rows else rows))
             return (
                 -hot / (1 + size.get(record.place, 0)) if order is ImportPriority.WAITING else -hot
@@ -92,7 +93,7 @@ class BackgroundImport:
         todo: list[Unit] = []
         for record in records:
             if by_bin and record.replica is None:
-                rows = heat.get(record.place, [])
+                rows = heat.get(record.place, ())
                 bins = sorted(record.missing, key=lambda b: (-rows[b] if rows else 0.0, b))
                 count = max(1, UNIT_BYTES * len(bins) // (1 + size.get(record.place, UNIT_BYTES)))
                 todo += [(record, bins[n : n + count]) for n in range(0, len(bins), count)]
@@ -119,20 +120,20 @@ class BackgroundImport:
 
     def _heat(
         self, records: list[Arriving]
-    ) -> tuple[dict[tuple[str, int], list[float]], dict[tuple[str, int], int]]:
+    ) -> tuple[dict[tuple[str, int], tuple[float, ...]], dict[tuple[str, int], int]]:
         """Rows of each bin lately and bytes of each key group, as their sources know them."""
-        heat: dict[tuple[str, int], list[float]] = {}
+        heat: dict[tuple[str, int], tuple[float, ...]] = {}
         size: dict[tuple[str, int], int] = {}
         for operator, source in {(record.operator, record.source) for record in records}:
             groups = [r.group for r in records if (r.operator, r.source) == (operator, source)]
-            message = {"operator": operator, "groups": groups}
+            question = Heat(operator, tuple(groups))
             try:
-                reply = self._peers.get(source).call("heat", message, HEAT_SECONDS_MAX)
+                reply = self._peers.get(source).call(question, HEAT_SECONDS_MAX)
             except AnabranchError:
                 continue  # any order is right
             for group in groups:
-                heat[operator, group] = reply["heat"][str(group)]
-                size[operator, group] = reply["bytes"].get(str(group), 0)
+                heat[operator, group] = reply.rows[group]
+                size[operator, group] = reply.bytes.get(group, 0)
         return heat, size
 
     # -- transfer --
@@ -151,19 +152,19 @@ class BackgroundImport:
             return
         # A shadow transaction that began before the grant would come on top of what is brought.
         self._core.wait_idle(slot.name, wanted, SHADOW_SECONDS_MAX, shadows=True)
-        head = {
-            "operator": slot.name,
-            "definition": slot.definition_id,
-            "target": self._core.config.worker,
-            "address": self._core.address,
-            "version": some.version,
-            "times": None,
-            "groups": [self._request(record, bins) for record, bins in wanted.values()],
-        }
+        fetch = Fetch(
+            slot.name,
+            slot.definition_id,
+            WorkerId(self._core.config.worker),
+            self._core.address,
+            some.version,
+            None,
+            tuple(self._request(record, bins) for record, bins in wanted.values()),
+        )
         left = dict(wanted)
         try:
-            items = self._peers.stream(some.source, "fetch", head)
-            for received in receive(items, lambda g, size: self._piece(wanted[g][0], size)):
+            parcels = self._peers.stream(some.source, fetch)
+            for received in receive(parcels, lambda g, size: self._piece(wanted[g][0], size)):
                 record, _ = left[received.group]
                 if not received.is_gone:
                     self._put(slot, record, received, counted)
@@ -184,17 +185,17 @@ class BackgroundImport:
         with self._core.changed:
             return self._core.source_of(*record.place) == record.source
 
-    def _request(self, record: Arriving, bins: list[int] | None) -> Message:
-        missing = sorted(record.missing)
-        return {
-            "group": record.group,
-            "as_of": None if record.state is None else record.as_of,
-            "have": self._arriving.have(record),
-            "session": record.session,
-            "missing": missing,
-            "need": "all",
-            "bins": missing if bins is None else bins,
-        }
+    def _request(self, record: Arriving, bins: list[int] | None) -> GroupRequest:
+        missing = tuple(sorted(record.missing))
+        return GroupRequest(
+            record.group,
+            None if record.state is None else record.as_of,
+            self._arriving.have(record),
+            record.session,
+            missing,
+            Need.ALL,
+            missing if bins is None else tuple(bins),
+        )
 
     def _piece(self, record: Arriving, size: int) -> None:
         record.receiving = True

@@ -16,6 +16,7 @@ from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.protocol.worker import STORE, GroupsImported
 from anabranch.state.channel import BIN, CHANNEL
 from anabranch.state.contract import GroupState, Sections
+from anabranch.transport.messages.state import ReplicaLog
 from anabranch.worker.core import Place, WorkerCore
 from anabranch.worker.moves.deltas import DeltaLogs
 from anabranch.worker.moves.parcel_reader import ReceivedGroup, joined, without
@@ -269,7 +270,7 @@ class ArrivalTable:
         with self.progress:
             self.progress.notify_all()
 
-    def have(self, record: Arriving) -> list[int] | None:
+    def have(self, record: Arriving) -> ReplicaLog | None:
         """Log and epoch of the replica, if there is one that the source may bring up to date."""
         if record.replica is None or record.state is not None:
             return None
@@ -277,7 +278,7 @@ class ArrivalTable:
             held = self.core.held(record.operator, record.group)
         if held is None or held.is_partial:
             return None
-        return [record.replica.log, number_of(held.as_of)]
+        return ReplicaLog(record.replica.log, number_of(held.as_of))
 
     # -- arrivals, with the record's lock held --
 

@@ -6,19 +6,18 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import KeyGroup, number_of
+from anabranch.model.ids import KeyGroup, WorkerId, number_of
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.protocol.worker import STORE, LoadGroups
 from anabranch.state.channel import has_waiting
+from anabranch.transport.messages.state import Fetch, GroupRequest, Need
 from anabranch.transport.packing import pack_hashes, unpack_hashes
-from anabranch.transport.wire import Message
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import NO_HASHES, ReceivedGroup, not_in, receive, without
 from anabranch.worker.operator_slot import OperatorSlot
@@ -117,17 +116,16 @@ class GroupLoader:
                 asked.setdefault((record.source, record.version), []).append(record)
         needed = self._needed(run, records) if asked else {}
         for (source, version), some in asked.items():
-            requests = [self._request(record, base, needed) for record in some]
-            head = {
-                "operator": slot.name,
-                "definition": slot.definition_id,
-                "target": self._core.config.worker,
-                "address": self._core.address,
-                "version": version,
-                "times": asdict(run.times),
-                "groups": requests,
-            }
-            lost += self._fetch(slot, source, head, some, counted)
+            fetch = Fetch(
+                slot.name,
+                slot.definition_id,
+                WorkerId(self._core.config.worker),
+                self._core.address,
+                version,
+                run.times,
+                tuple(self._request(record, base, needed) for record in some),
+            )
+            lost += self._fetch(slot, source, fetch, some, counted)
         return lost
 
     def _fits(self, slot: OperatorSlot, record: Arriving, base: int) -> bool:
@@ -152,46 +150,45 @@ class GroupLoader:
                 found.setdefault(group, []).append(hashes[groups == group])
         return {group: np.concatenate(parts) for group, parts in found.items()}
 
-    def _request(self, record: Arriving, base: int, needed: dict[int, Int64s]) -> Message:
+    def _request(self, record: Arriving, base: int, needed: dict[int, Int64s]) -> GroupRequest:
         hashes = needed.get(record.group, NO_HASHES)
         bin_of = self._keyspace.bin_of(hashes)
         missing = np.zeros(self._keyspace.bins, bool)
         missing[list(record.missing)] = True
-        request: dict[str, Any] = {
-            "group": record.group,
-            "as_of": base if record.state is None else record.as_of,
-            "have": self._arriving.have(record),
-            "session": record.session,
-            "missing": sorted(record.missing),
-            "need": "all",
-            "bins": sorted(record.missing),
-        }
+        request = GroupRequest(
+            record.group,
+            base if record.state is None else record.as_of,
+            self._arriving.have(record),
+            record.session,
+            tuple(sorted(record.missing)),
+            Need.ALL,
+            tuple(sorted(record.missing)),
+        )
         if has_waiting(record.state):
             return request  # who knows which keys those rows have
         if record.arrival is Arrival.BIN:
-            request["need"] = "bins"
-            request["bins"] = np.unique(bin_of[missing[bin_of]]).tolist()
-        elif record.arrival is Arrival.KEY:
-            request["need"] = "keys"
+            bins = np.unique(bin_of[missing[bin_of]]).tolist()
+            return replace(request, need=Need.BINS, bins=tuple(bins))
+        if record.arrival is Arrival.KEY:
             wanted = hashes[missing[bin_of]]
             wanted = wanted[not_in(record.fetched, wanted)]
-            request["hashes"] = pack_hashes(wanted)
-            request["asked"] = len(wanted)
+            packed = pack_hashes(wanted)
+            return replace(request, need=Need.KEYS, hashes=packed, asked=len(wanted))
         return request
 
     def _fetch(
         self,
         slot: OperatorSlot,
         source: str,
-        head: Message,
+        fetch: Fetch,
         records: list[Arriving],
         counted: Counter[str],
     ) -> list[Arriving]:
         left = {record.group: record for record in records}
-        requests = {request["group"]: request for request in head["groups"]}
+        requests = {request.group: request for request in fetch.groups}
         try:
-            items = self._peers.stream(source, "fetch", head, FETCH_SECONDS_MAX)
-            for received in receive(items):
+            parcels = self._peers.stream(source, fetch, FETCH_SECONDS_MAX)
+            for received in receive(parcels):
                 if received.is_gone:
                     continue
                 record = left[received.group]
@@ -209,7 +206,7 @@ class GroupLoader:
         self,
         slot: OperatorSlot,
         record: Arriving,
-        request: Message,
+        request: GroupRequest,
         received: ReceivedGroup,
         counted: Counter[str],
     ) -> None:
@@ -217,13 +214,13 @@ class GroupLoader:
         # A replica may be in the middle of a catch-up that began before the grant.
         with slot.apply_lock if received.is_replica else nullcontext():
             self._arriving.put_in(slot, record, received)
-        if request["need"] == "keys" and not received.is_replica:
-            record.fetched.update(unpack_hashes(request["hashes"]).tolist())
-            fetched["on_demand_keys"] += request["asked"]
+        if request.need is Need.KEYS and not received.is_replica:
+            record.fetched.update(unpack_hashes(request.hashes).tolist())
+            fetched["on_demand_keys"] += request.asked
             fetched["due_pushed"] += len(received.due)
-        elif request["need"] == "bins" and not received.is_replica:
+        elif request.need is Need.BINS and not received.is_replica:
             fetched["on_demand_bins"] += len(received.bins)
-            fetched["due_pushed"] += len(received.bins) - len(request["bins"])
+            fetched["due_pushed"] += len(received.bins) - len(request.bins)
         else:
             fetched["on_demand_groups"] += 1
         self._arriving.note_on_demand(record.group, fetched)
