@@ -45,7 +45,7 @@ from anabranch.transport.codec import different_versions
 from anabranch.transport.messages import lanes
 from anabranch.transport.messages.control import Install
 from anabranch.transport.messages.kinds import Nothing
-from anabranch.transport.messages.names import Request
+from anabranch.transport.messages.names import NAMES, Request, WorkerCall
 from anabranch.transport.messages.orders import GrantOrder
 from anabranch.transport.server import Reply, Server
 
@@ -216,8 +216,8 @@ class Coordinator:
                 return self._finish(request)
             case lanes.Tick():
                 return lanes.TickDue(self._is_tick_due(request.operator))
-            case _:  # all others are for workers
-                raise different_versions("The coordinator was called in the place of a worker")
+            case _:
+                raise _misdirected(request)
 
     def exchange(self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Reply:
         """Lanes send rows to workers only."""
@@ -383,3 +383,8 @@ class Coordinator:
             except AnabranchError as error:  # the other operators need the worker all the same
                 _log.error("Worker %s: %s", worker, error)
         self._dispatch(protocol.WorkerUp(worker, incarnation))
+
+
+def _misdirected(request: WorkerCall) -> AnabranchError:
+    name = NAMES[type(request)]
+    return different_versions(f"Call '{name}' is for workers, not for the coordinator")

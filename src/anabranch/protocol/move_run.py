@@ -23,6 +23,7 @@ from anabranch.protocol.coordinator_messages import (
     OrderFailed,
     SendOrder,
 )
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.move_parts import (
@@ -251,7 +252,7 @@ class MoveRun:
     # -- steps --
 
     def _begin_step(self, task: StrategyTask) -> list[Effect]:
-        wanted = task.current
+        wanted: step.Step = task.current
         effects: list[Effect] = []
         match wanted:
             case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
@@ -293,11 +294,14 @@ class MoveRun:
                 return effects if first else self._resume(task, step.Outcome())
             case step.Quiet() | step.NextEpoch():
                 return self._look(task)
+            case _:
+                unhandled(wanted)
         return effects if task.waiting else effects + self._continue(task)
 
     def _look(self, task: StrategyTask) -> list[Effect]:
         """Whether what a task waits for, other than orders, is there."""
-        match task.current:
+        wanted: step.Step | None = task.current
+        match wanted:
             case step.Quiet():
                 return self._resume(task, step.Outcome()) if self.context.is_quiet() else []
             case step.Restart():
@@ -306,7 +310,16 @@ class MoveRun:
                 return self._resume(task, step.Outcome()) if up else []
             case step.Flip():
                 return self._grant(task)
-        return []
+            case step.NextEpoch() | step.Together() | None:
+                return []  # others resume it
+            case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
+                return []
+            case step.Clean() | step.SaveAll() | step.LoadAll():
+                return []
+            case step.CloseGate() | step.OpenGate() | step.Shadow() | step.AddCount():
+                return []
+            case _:
+                unhandled(wanted)
 
     def _continue(self, task: StrategyTask) -> list[Effect]:
         """All orders of a step have ended."""

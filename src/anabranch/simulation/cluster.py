@@ -16,7 +16,7 @@ from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.driver import SparkDriver
 from anabranch.simulation.faults import FaultState
-from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask
+from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask, Reply
 from anabranch.simulation.moves import Moves
 from anabranch.simulation.network import Network
 from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
@@ -84,7 +84,7 @@ class Cluster:
         ends = ("C", f"L{task.lane}")
         self.network.send(ends, None, label, self.coordinator.handle, event)
 
-    def reply(self, request: int, effect: control.Effect, label: str) -> None:
+    def reply(self, request: int, effect: Reply, label: str) -> None:
         """The coordinator answers."""
         task = self.requests[request]
         text = f"{task.name} {label}"

@@ -8,6 +8,7 @@ from anabranch.errors import LocationNotWritable
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.oracle import GROUPS, OPERATOR
 from anabranch.simulation.order_handler import Job
 from anabranch.simulation.store import SimulatedManifest
@@ -86,6 +87,8 @@ class CoordinatorProcess:
                 self._send(effect)
             case protocol.MoveEnded():
                 cluster.moves.ended(effect)
+            case _:
+                unhandled(effect)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
         cluster, schedule = self.cluster, self.cluster.scheduler

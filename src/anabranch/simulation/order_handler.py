@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.simulation.calls import Call, ask
 from anabranch.simulation.oracle import OPERATOR, Changes, merge
@@ -44,7 +45,33 @@ class Job:
             self.end(False)
             return
         self.process.jobs[self] = None
-        _WORK[self.order.kind](self)
+        self._work()
+
+    def _work(self) -> None:
+        kind = self.order.kind
+        match kind:
+            case OrderKind.CONNECT:
+                self.connect()
+            case OrderKind.COPY:
+                self.copy()
+            case OrderKind.CATCH_UP:
+                self.catch_up()
+            case OrderKind.GRANT:
+                self.grant()
+            case OrderKind.RELEASE:
+                self.release()
+            case OrderKind.IMPORT:
+                self.start_import()
+            case OrderKind.CLEAN:
+                self.clean()
+            case OrderKind.LAG:
+                self.lag()
+            case OrderKind.SAVE:
+                self.save()
+            case OrderKind.LOAD:
+                self.load()
+            case _:
+                unhandled(kind)
 
     def end(self, is_done: bool = True) -> None:
         """Tell the coordinator how it went."""
@@ -196,7 +223,7 @@ class Job:
             process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),)))
             self._count("groups_copied")
             process.cluster.count("groups_copied")
-        _WORK[self.order.kind](self)
+        self._work()
 
     def catch_up(self) -> None:
         """Bring replicas up to date."""
@@ -302,17 +329,3 @@ class Job:
             self._after(self.pace, self.bring)
         else:
             self._after(WAIT_TICKS, lambda: self._brought(group, parcel))
-
-
-_WORK: dict[OrderKind, Callable[[Job], None]] = {
-    OrderKind.CONNECT: Job.connect,
-    OrderKind.COPY: Job.copy,
-    OrderKind.CATCH_UP: Job.catch_up,
-    OrderKind.GRANT: Job.grant,
-    OrderKind.RELEASE: Job.release,
-    OrderKind.IMPORT: Job.start_import,
-    OrderKind.CLEAN: Job.clean,
-    OrderKind.LAG: Job.lag,
-    OrderKind.SAVE: Job.save,
-    OrderKind.LOAD: Job.load,
-}

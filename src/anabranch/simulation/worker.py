@@ -16,6 +16,7 @@ from anabranch.errors import (
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.checks import Failure
 from anabranch.simulation.lane import Answer, LaneTask
 from anabranch.simulation.oracle import (
@@ -272,6 +273,8 @@ class WorkerProcess:
             case protocol.RefuseTransaction():
                 exchange = self.exchanges.pop(effect.tx)
                 self.cluster.answer_exchange(exchange, effect.error)
+            case _:
+                unhandled(effect)
 
     def _apply(self, effect: protocol.ApplyTransaction) -> None:
         if not self.is_alive:

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -26,7 +25,7 @@ from anabranch.protocol.exhaustive import unhandled
 from anabranch.transport.codec import different_versions
 from anabranch.transport.messages import control, lanes, state
 from anabranch.transport.messages.kinds import Nothing
-from anabranch.transport.messages.names import Request, StreamRequest
+from anabranch.transport.messages.names import NAMES, Request, StreamRequest
 from anabranch.transport.server import Item
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.inventory import Inventory
@@ -56,6 +55,9 @@ from anabranch.worker.transactions.transaction import (
 )
 
 _log = logging.getLogger("anabranch.worker")
+
+Attempt = protocol.LoadGroups | protocol.ApplyTransaction | protocol.PersistChanges
+"""Effects that may fail: what was done is undone."""
 
 
 class Worker:
@@ -113,7 +115,8 @@ class Worker:
             case state.Heat():
                 return self._exports.heat(request)
             case lanes.Begin() | lanes.Finish() | lanes.Tick():
-                raise different_versions("A worker was called in the place of the coordinator")
+                name = NAMES[type(request)]
+                raise different_versions(f"Call '{name}' is for the coordinator, not for workers")
             case _:
                 return self._orders.perform(request)
 
@@ -278,7 +281,7 @@ class Worker:
                 case _:
                     self._attempt(run, effect)
 
-    def _attempt(self, run: RunningTransaction, effect: Any) -> None:
+    def _attempt(self, run: RunningTransaction, effect: Attempt) -> None:
         slot = self._core.slots[run.opened.operator]
         try:
             match effect:
@@ -299,6 +302,8 @@ class Worker:
                     self._persist(slot, run)
                     self._core.pass_point("changelog-written")
                     done = protocol.ChangesDurable(effect.tx)
+                case _:
+                    unhandled(effect)
         except AnabranchError as error:
             self._undo(slot, run)
             done = protocol.TransactionFailed(effect.tx, error)

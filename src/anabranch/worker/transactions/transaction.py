@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,14 @@ from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.model.stats import TIMES
 from anabranch.processor.contract import OperatorStats, RowChunk
 from anabranch.protocol.epochs import TransactionReport
-from anabranch.protocol.worker import TransactionOpened
+from anabranch.protocol.worker import (
+    ApplyTransaction,
+    ForwardRows,
+    LoadGroups,
+    PersistChanges,
+    RefuseTransaction,
+    TransactionOpened,
+)
 from anabranch.state.contract import Sections
 from anabranch.transport.messages.lanes import (
     TransactionDone,
@@ -81,6 +87,10 @@ class TransactionAnswer:
             yield from answer.rows
 
 
+TransactionEffect = LoadGroups | ForwardRows | ApplyTransaction | PersistChanges | RefuseTransaction
+"""What the thread that serves a transaction does for it."""
+
+
 class RunningTransaction:
     """The operator's view of a transaction (contract: Transaction) and the worker's handle."""
 
@@ -96,8 +106,8 @@ class RunningTransaction:
         self.header = header
         self.times = header.times
         self.rows = rows
-        self.todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        """Effects for the thread that serves this transaction."""
+        self.todo: queue.SimpleQueue[TransactionEffect | TransactionAnswer] = queue.SimpleQueue()
+        """For the thread that serves this transaction."""
         self.groups: tuple[int, ...] = ()
         """Key groups to apply; set when the protocol has decided, once or twice."""
         self.applied: tuple[int, ...] = ()
