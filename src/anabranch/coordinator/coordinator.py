@@ -46,7 +46,6 @@ from anabranch.transport.messages import lanes
 from anabranch.transport.messages.control import Install
 from anabranch.transport.messages.kinds import Nothing
 from anabranch.transport.messages.names import NAMES, Request, WorkerCall
-from anabranch.transport.messages.orders import GrantOrder
 from anabranch.transport.server import Reply, Server
 
 _log = logging.getLogger("anabranch.coordinator")
@@ -92,8 +91,7 @@ class Coordinator:
             lambda worker, incarnation: make_config(
                 worker=worker, incarnation=f"{self._run_id}-{incarnation}", token=self.token
             ),
-            self._prepare_worker,
-            self._worker_up,
+            self._worker_started,
             lambda worker, incarnation, reason: self._dispatch(
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
@@ -151,7 +149,7 @@ class Coordinator:
             try:
                 self._install(worker, peer, install)
             except ServiceUnavailable as error:  # its replacement gets the operator when it starts
-                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+                _log.info("Worker %s went away while it was started: %s", worker, error)
         return definition_id
 
     def _install(self, worker: WorkerId, peer: Peer, install: Install) -> None:
@@ -359,12 +357,7 @@ class Coordinator:
         self.moves.batch_committed(name, seconds)
         self._maintenance.after_commit(name, epoch)
 
-    def _prepare_worker(self, worker: WorkerId, peer: Peer) -> None:
-        with self._lock:
-            routing = self._machine.routing
-        peer.call(GrantOrder(routing.groups_of(worker), None, routing.version))
-
-    def _worker_up(self, worker: WorkerId, incarnation: int) -> None:
+    def _worker_started(self, worker: WorkerId, incarnation: int) -> None:
         """The worker is in the pool now, so later definitions reach it; here come the earlier ones.
 
         One that comes both ways is installed once.
@@ -378,11 +371,11 @@ class Coordinator:
             try:
                 self._install(worker, peer, operator.install)
             except ServiceUnavailable as error:  # its end is reported by the pool
-                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+                _log.info("Worker %s went away while it was started: %s", worker, error)
                 return
             except AnabranchError as error:  # the other operators need the worker all the same
                 _log.error("Worker %s: %s", worker, error)
-        self._dispatch(protocol.WorkerUp(worker, incarnation))
+        self._dispatch(protocol.WorkerStarted(worker, incarnation))
 
 
 def _misdirected(request: WorkerCall) -> AnabranchError:

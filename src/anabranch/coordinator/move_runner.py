@@ -242,7 +242,8 @@ class MoveRunner:
     def _send(self, effect: protocol.SendOrder) -> None:
         kind = effect.order.kind
         peer = self._pool.peers().get(effect.worker)
-        crash_point("coordinator", f"order-{kind.value}")
+        if not effect.order.is_first_grant:
+            crash_point("coordinator", f"order-{kind.value}")
         try:
             if peer is None or self._pool.address(effect.worker, effect.incarnation) is None:
                 raise AnabranchError(f"Worker {effect.worker} is gone.")

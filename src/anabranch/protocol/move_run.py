@@ -404,7 +404,10 @@ class MoveRun:
     def _send(
         self, task: StrategyTask | None, worker: WorkerId, order: WorkerOrder
     ) -> list[Effect]:
-        incarnation = self.context.incarnation_up(worker)
+        # A process that has just started may own by its first grant what has flipped since.
+        is_release = order.kind is OrderKind.RELEASE
+        find = self.context.incarnation_told if is_release else self.context.incarnation_up
+        incarnation = find(worker)
         if incarnation is None:
             return []
         sent = SendOrder(next(self.order_ids), worker, incarnation, order)

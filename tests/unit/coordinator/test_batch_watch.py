@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from tests.integration.counting import Counting
+from tests.protocol.starting import bring_up
 
 from anabranch.coordinator import batch_watch as batches
 from anabranch.coordinator import steady_clock
@@ -19,7 +20,6 @@ from anabranch.protocol.coordinator import (
     LaneBegan,
     MoveRequested,
     OperatorRegistered,
-    WorkerUp,
 )
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
@@ -35,7 +35,7 @@ class Watched:
         self.operators = {}
         self.is_running: bool | None = True
         for worker in (W1, W2):
-            self.machine.handle(WorkerUp(worker, 0))
+            bring_up(self.machine.handle, worker)
         for name in ("a", "b"):
             self.machine.handle(OperatorRegistered(name))
             self.operators[name] = OperatorRecord(name, Counting(), cast(Any, None), [], 1)
