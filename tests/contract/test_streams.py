@@ -11,8 +11,11 @@ import pytest
 
 from anabranch.errors import AnabranchError, CorruptState, ServiceUnavailable
 from anabranch.transport.client import Peer
+from anabranch.transport.messages.kinds import Nothing
+from anabranch.transport.messages.lanes import TransactionHeader
+from anabranch.transport.messages.names import Request, StreamRequest
+from anabranch.transport.messages.state import CopyGroups, GoneHead, GroupHead, RestartHead
 from anabranch.transport.server import Server
-from anabranch.transport.wire import Message
 
 
 class Streams:
@@ -20,32 +23,36 @@ class Streams:
         self.made = 0
         self.ended = threading.Event()
 
-    def action(self, name: str, body: bytes) -> Message:
-        return {}
+    def call(self, request: Request) -> object:
+        return Nothing()
 
-    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> None:
+    def exchange(self, header: TransactionHeader, rows: Iterator[pa.RecordBatch]) -> None:
         raise AssertionError
 
-    def stream(
-        self, name: str, message: Message
-    ) -> Iterator[tuple[Message, Mapping[str, pa.Table]]]:
+    def stream(self, request: StreamRequest) -> Iterator[tuple[GroupHead, Mapping[str, pa.Table]]]:
+        assert isinstance(request, CopyGroups)
         try:
-            for n in range(message["pieces"]):
+            for n in request.groups or range(10**6):
                 self.made += 1
                 yield (
-                    {"n": n},
+                    GoneHead(n),
                     {
                         "numbers": pa.table({"v": pa.array(range(n), pa.int64())}),
                         "names": pa.table({"s": [f"name {n}"], "w": [None]}),
                     },
                 )
-            if name == "fail":
+            if request.operator == "fail":
                 raise CorruptState("file x is damaged")
-            if name == "bug":
+            if request.operator == "bug":
                 raise KeyError("oops")
-            yield {"last": True}, {}
+            yield RestartHead(0), {}
         finally:
             self.ended.set()
+
+
+def parcels(pieces: int, operator: str = "x") -> CopyGroups:
+    """Asks for so many parcels; 0: for a million."""
+    return CopyGroups(operator, 1, tuple(range(pieces)), False)
 
 
 @pytest.fixture
@@ -62,25 +69,26 @@ def server(handler: Streams) -> Iterator[Server]:
 
 def test_pieces_keep_their_tables_and_order(server: Server) -> None:
     peer = Peer(server.address, "secret", "The peer")
-    pieces = list(peer.stream("x", {"pieces": 5}))
-    assert [head.get("n") for head, _ in pieces] == [0, 1, 2, 3, 4, None]
-    assert pieces[3][1]["numbers"].column("v").to_pylist() == [0, 1, 2]
-    assert pieces[4][1]["names"].to_pylist() == [{"s": "name 4", "w": None}]
-    assert pieces[5] == ({"last": True, "tables": []}, {})
+    pieces = list(peer.stream(parcels(5)))
+    assert [piece.head for piece in pieces] == [*map(GoneHead, range(5)), RestartHead(0)]
+    assert pieces[3].tables["numbers"].column("v").to_pylist() == [0, 1, 2]
+    assert pieces[4].tables["names"].to_pylist() == [{"s": "name 4", "w": None}]
+    assert pieces[4].bytes > pieces[5].bytes == 0
+    assert pieces[5].tables == {}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fail", CorruptState), ("bug", AnabranchError)])
 def test_errors_after_some_pieces_keep_their_kind(
     server: Server, name: str, kind: type[AnabranchError]
 ) -> None:
-    pieces = Peer(server.address, "secret", "The peer").stream(name, {"pieces": 2})
-    assert [next(pieces)[0]["n"], next(pieces)[0]["n"]] == [0, 1]
+    pieces = Peer(server.address, "secret", "The peer").stream(parcels(2, name))
+    assert [next(pieces).head, next(pieces).head] == [GoneHead(0), GoneHead(1)]
     with pytest.raises(kind):
         next(pieces)
 
 
 def test_a_caller_that_leaves_ends_the_call(server: Server, handler: Streams) -> None:
-    pieces = Peer(server.address, "secret", "The peer").stream("x", {"pieces": 10**6})
+    pieces = Peer(server.address, "secret", "The peer").stream(parcels(0))
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
     time.sleep(0.3)
@@ -91,7 +99,7 @@ def test_a_caller_that_leaves_ends_the_call(server: Server, handler: Streams) ->
 
 def test_without_the_token_or_the_peer(server: Server, handler: Streams) -> None:
     with pytest.raises(ServiceUnavailable, match="token"):
-        list(Peer(server.address, "wrong", "The peer").stream("x", {"pieces": 1}))
+        list(Peer(server.address, "wrong", "The peer").stream(parcels(1)))
     with pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        list(Peer("127.0.0.1:9", "secret", "The peer").stream("x", {"pieces": 1}))
+        list(Peer("127.0.0.1:9", "secret", "The peer").stream(parcels(1)))
     assert handler.made == 0

@@ -13,11 +13,35 @@ import pyarrow.flight as flight
 import pytest
 
 from anabranch.errors import AnabranchError, CorruptState, ServiceUnavailable
+from anabranch.model.batch_times import BatchTimes
+from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.protocol.epochs import TransactionReport
 from anabranch.transport.client import Peer
+from anabranch.transport.messages.control import Ping
+from anabranch.transport.messages.kinds import Nothing
+from anabranch.transport.messages.lanes import (
+    Tick,
+    TickDue,
+    TransactionDone,
+    TransactionHeader,
+    TransactionReports,
+)
+from anabranch.transport.messages.names import Request
 from anabranch.transport.server import ConnectionLost, Server
-from anabranch.transport.wire import Message, decode
 
 SCHEMA = pa.schema([("v", pa.int64())])
+
+
+def header(operator: str = "hello") -> TransactionHeader:
+    return TransactionHeader(
+        operator, 1, Epoch(1), None, Lane(0), 1, 1, (KeyGroup(0),), 1, BatchTimes(0, 0, 0)
+    )
+
+
+def reports(rows: int) -> TransactionReports:
+    return TransactionReports(
+        (TransactionDone(TransactionReport("w1", (0,), None), {"rows": rows}),)
+    )
 
 
 @dataclass
@@ -26,8 +50,8 @@ class Sum:
     schema: pa.Schema = SCHEMA
 
     @property
-    def report(self) -> Message:
-        return {"rows": len(self.rows)}
+    def report(self) -> TransactionReports:
+        return reports(len(self.rows))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": [sum(self.rows)]})
@@ -39,17 +63,18 @@ class Echo:
         self.lost = threading.Event()
         self.calls = 0
 
-    def action(self, name: str, body: bytes) -> Message:
+    def call(self, request: Request) -> object:
         self.calls += 1
-        if name == "fail":
+        assert isinstance(request, Tick)
+        if request.operator == "fail":
             raise CorruptState("file x is damaged")
-        if name == "bug":
+        if request.operator == "bug":
             raise KeyError("oops")
-        return {"name": name, **decode(body)}
+        return TickDue(request.operator == "hello")
 
-    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Sum:
+    def exchange(self, header: TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Sum:
         self.calls += 1
-        if header.get("refuse"):
+        if header.operator == "refuse":
             raise CorruptState("not you")
         self.begun.set()
         try:
@@ -80,40 +105,41 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"v": pa.array(values, pa.int64())})
 
 
-def send_nothing(peer: Peer, header: Message) -> None:
-    exchange = peer.exchange(header)
+def send_nothing(peer: Peer, operator: str = "hello") -> None:
+    exchange = peer.exchange(header(operator))
     exchange.done_writing(SCHEMA)
     exchange.read()
 
 
 def test_call_and_exchange(peer: Peer) -> None:
-    assert peer.call("hello", {"a": 1}) == {"name": "hello", "a": 1}
-    exchange = peer.exchange({})
+    assert peer.call(Tick("hello")) == TickDue(True)
+    assert peer.call(Tick("other")) == TickDue(False)
+    exchange = peer.exchange(header())
     exchange.write(batch(1, 2))
     exchange.write(batch(3))
     exchange.done_writing(SCHEMA)
     received = [exchange.read() for _ in range(3)]
-    assert received[0] == (None, {"rows": 3})
+    assert received[0] == (None, reports(3))
     assert received[1] == (batch(6), None)
     assert received[2] is None
 
 
 def test_exchange_without_rows(peer: Peer) -> None:
-    exchange = peer.exchange({})
+    exchange = peer.exchange(header())
     exchange.done_writing(pa.schema([]))
-    assert exchange.read() == (None, {"rows": 0})
+    assert exchange.read() == (None, reports(0))
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "secret ", "Secret"])
 def test_nothing_is_looked_at_without_the_token(server: Server, echo: Echo, token: str) -> None:
     stranger = Peer(server.address, token, "The peer")
     with pytest.raises(ServiceUnavailable, match="token"):
-        stranger.call("hello", {})
+        stranger.call(Tick("hello"))
     with pytest.raises(ServiceUnavailable, match="token"):
-        send_nothing(stranger, {})
+        send_nothing(stranger)
     with flight.FlightClient(f"grpc://{server.address}") as bare:
         with pytest.raises(flight.FlightUnauthenticatedError):
-            list(bare.do_action("hello"))
+            list(bare.do_action("tick"))
         with pytest.raises(flight.FlightUnauthenticatedError):
             list(bare.list_flights())
     assert echo.calls == 0
@@ -121,15 +147,15 @@ def test_nothing_is_looked_at_without_the_token(server: Server, echo: Echo, toke
 
 def test_errors_keep_their_kind(peer: Peer) -> None:
     with pytest.raises(CorruptState, match="file x is damaged"):
-        peer.call("fail", {})
+        peer.call(Tick("fail"))
     with pytest.raises(CorruptState, match="not you"):
-        send_nothing(peer, {"refuse": True})
+        send_nothing(peer, "refuse")
     with pytest.raises(AnabranchError, match="KeyError"):
-        peer.call("bug", {})
+        peer.call(Tick("bug"))
 
 
 def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -> None:
-    exchange = peer.exchange({})
+    exchange = peer.exchange(header())
     exchange.write(batch(1))
     assert echo.begun.wait(20)  # a call that is cancelled before it arrives is no call
     exchange.close()
@@ -138,7 +164,7 @@ def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -
 
 def test_nobody_there() -> None:
     with pytest.raises(ServiceUnavailable, match="The peer cannot be reached"):
-        Peer("127.0.0.1:9", "secret", "The peer").call("hello", {})
+        Peer("127.0.0.1:9", "secret", "The peer").call(Tick("hello"))
 
 
 class Ready(flight.FlightServerBase):  # type: ignore[misc]
@@ -150,22 +176,24 @@ def test_a_new_process_on_the_port_of_a_dead_one_is_reached_at_once() -> None:
     """A connection that has failed would wait for a second before it tries again."""
     with Ready("grpc://127.0.0.1:0") as dead:
         peer = Peer(f"127.0.0.1:{dead.port}", "secret", "The peer")
-        assert peer.call("hello", {}) == {}
+        assert peer.call(Ping()) == Nothing()
     with pytest.raises(ServiceUnavailable):
-        peer.call("hello", {})
+        peer.call(Ping())
     with Ready(f"grpc://{peer.address}"):
-        assert peer.call("hello", {}) == {}
+        assert peer.call(Ping()) == Nothing()
 
 
 FORGETTING = """
 import threading, time
 from anabranch.transport import client
+from anabranch.transport.messages.control import Ping
+from anabranch.transport.messages.kinds import Nothing
 from anabranch.transport.server import Server
 
 class Slow:
-    def action(self, name, body):
+    def call(self, request):
         time.sleep(0.002)
-        return {}
+        return Nothing()
 
 server = Server("127.0.0.1", "token", Slow())
 end = time.monotonic() + 2
@@ -173,7 +201,7 @@ calls = []
 
 def call():
     while time.monotonic() < end:
-        calls.append(client.Peer(server.address, "token", "worker").call("ping", {}))
+        calls.append(client.Peer(server.address, "token", "worker").call(Ping()))
 
 threads = [threading.Thread(target=call) for _ in range(8)]
 for thread in threads:

@@ -19,6 +19,7 @@ from tests.integration import counting
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.query_clock import QueryClock
 from anabranch.durability.store import StateStore
+from anabranch.model.ids import Epoch, Lane
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processes.launcher import LocalLauncher
 from anabranch.processes.worker_config import WorkerConfig
@@ -113,7 +114,7 @@ class Cluster:
             KEYSPACE,
             lanes,
         )
-        task = LaneTask(query, epoch, lane, attempt or next(self._attempts))
+        task = LaneTask(query, Epoch(epoch), Lane(lane), attempt or next(self._attempts))
         groups = KEYSPACE.group_of(batch.column(HASH).to_numpy())
         mine = batch.filter(
             pa.array(groups % lanes == (lane if rows_from_lane is None else rows_from_lane))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 from tests.integration.harness import KEYSPACE
 
-from anabranch.coordinator.operator_record import packed
+from anabranch.coordinator.operator_record import install_message
 from anabranch.durability.blobs import BlobStore
+from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.keyspace import GROUP
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
-from anabranch.transport.wire import encode
+from anabranch.transport.messages.lanes import TransactionHeader
+from anabranch.transport.messages.names import Request
+from anabranch.transport.messages.orders import GrantOrder
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.exports import Exports
 from anabranch.worker.operator_slot import OperatorSlot
@@ -48,8 +50,8 @@ class InProcess:
         self._source: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = _at_once
         self.blobs = blobs or BlobStore(str(folder))
         self._worker = Worker(config, self.blobs)
-        self._worker.action("install", packed(NAME, 1, definition, False))
-        self._worker.action("grant", encode({"groups": GROUPS, "version": 1}))
+        self._worker.call(install_message(NAME, 1, definition))
+        self._worker.call(GrantOrder(tuple(map(KeyGroup, GROUPS)), None, 1))
 
     def batch(self, rows: pa.RecordBatch, times: BatchTimes) -> list[dict[str, Any]]:
         """The next epoch; its outputs."""
@@ -61,19 +63,18 @@ class InProcess:
         self, rows: pa.RecordBatch, times: BatchTimes, lane: int = 0, lanes: int = 1
     ) -> list[dict[str, Any]]:
         """One lane of the next epoch; its outputs."""
-        header = {
-            "operator": NAME,
-            "definition": 1,
-            "epoch": self.epoch + 1,
-            "base": None if self.epoch < 0 else self.epoch,
-            "lane": lane,
-            "lanes": lanes,
-            "attempt": 1,
-            "groups": [group for group in GROUPS if group % lanes == lane],
-            "version": 1,
-            "times": asdict(times),
-            "initial": [],
-        }
+        header = TransactionHeader(
+            operator=NAME,
+            definition=1,
+            epoch=Epoch(self.epoch + 1),
+            base=None if self.epoch < 0 else Epoch(self.epoch),
+            lane=Lane(lane),
+            lanes=lanes,
+            attempt=1,
+            groups=tuple(KeyGroup(group) for group in GROUPS if group % lanes == lane),
+            version=1,
+            times=times,
+        )
         answer = self._worker.exchange(header, self._source(rows))
         return [row for some in answer.batches() for row in _plain(some)]
 
@@ -87,9 +88,9 @@ class InProcess:
 
         self._source = source
 
-    def call(self, name: str, **message: Any) -> Any:
+    def call(self, request: Request) -> Any:
         """As the coordinator does."""
-        return self._worker.action(name, encode(message))
+        return self._worker.call(request)
 
     @property
     def core(self) -> WorkerCore:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from tests.integration.counting import Counting
+from tests.integration.rig import make_order
 
-from anabranch.coordinator.operator_record import packed
+from anabranch.coordinator.operator_record import install_message
+from anabranch.coordinator.order_message import order_message
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest, next_manifest, parse_refs
 from anabranch.durability.names import manifest_path
-from anabranch.model.ids import KeyGroup
+from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
 from anabranch.transport.client import forget
+from anabranch.transport.messages.lanes import TransactionDone, TransactionHeader
+from anabranch.transport.messages.orders import GrantOrder
 from anabranch.transport.server import Server
-from anabranch.transport.wire import Message, encode
 from anabranch.worker.worker import Worker
 
 KEYSPACE = KeySpace(4, 4)
@@ -54,7 +56,7 @@ class Member:
         self.worker = Worker(config, BlobStore(folder))
         self.server = Server("127.0.0.1", "token", self.worker)
         self.worker.listens_at(self.server.address)
-        self.worker.action("install", packed(NAME, 1, definition, False))
+        self.worker.call(install_message(NAME, 1, definition))
 
     @property
     def slot(self) -> Any:
@@ -78,27 +80,25 @@ class Member:
         rows: Iterator[pa.RecordBatch] | None = None,
         attempt: int = 1,
         shadow: bool = False,
-    ) -> tuple[dict[int, int], list[Message]]:
+    ) -> tuple[dict[int, int], tuple[TransactionDone, ...]]:
         """A lane's transaction: counts by key, reports."""
         keys = KEYS[np.isin(KEYSPACE.group_of(KEYS), groups)]
-        header = {
-            "operator": NAME,
-            "definition": 1,
-            "epoch": epoch,
-            "base": None if epoch == 0 else epoch - 1,
-            "lane": 0,
-            "lanes": 1,
-            "attempt": attempt,
-            "groups": groups,
-            "version": version,
-            "times": asdict(BatchTimes(0, 0, 0)),
-            "initial": [],
-            "is_shadow": shadow,
-            "waits": None,
-        }
+        header = TransactionHeader(
+            operator=NAME,
+            definition=1,
+            epoch=Epoch(epoch),
+            base=None if epoch == 0 else Epoch(epoch - 1),
+            lane=Lane(0),
+            lanes=1,
+            attempt=attempt,
+            groups=tuple(map(KeyGroup, groups)),
+            version=version,
+            times=BatchTimes(0, 0, 0),
+            is_shadow=shadow,
+        )
         answer = self.worker.exchange(header, rows or iter([rows_of(keys)]))
         counts = {row["k"]: row["n"] for some in answer.batches() for row in some.to_pylist()}
-        return counts, answer.report["transactions"]
+        return counts, answer.report.transactions
 
     def close(self) -> None:
         self.server.stop()
@@ -115,7 +115,7 @@ class Pair(ExitStack):
         self.blobs = BlobStore(folder)
         self.w1 = Member("w1", folder, definition, **settings)
         self.w2 = Member("w2", folder, definition, **settings)
-        self.w1.worker.action("grant", encode({"groups": ALL, "version": 1}))
+        self.w1.worker.call(GrantOrder(tuple(map(KeyGroup, ALL)), None, 1))
         self._manifest: Manifest | None = None
         self.callback(self.w1.close)
         self.callback(self.w2.close)
@@ -123,33 +123,22 @@ class Pair(ExitStack):
     def order(self, to: Member, what: str, version: int, **more: Any) -> dict[str, int]:
         """As the coordinator gives it, about the key group that moves."""
         peer = self.w1 if to is self.w2 else self.w2
-        message = {
-            "groups": [MOVED],
-            "peer": peer.name,
-            "address": peer.server.address,
-            "version": version,
-            "arrival": "group",
-            "ready_first": False,
-            "order": "index",
-            "by_bin": False,
-            "rate": None,
-            **more,
-        }
-        reply = to.worker.action(what, encode(message))
-        counters: dict[str, int] = reply.get("counters", {})
+        order = make_order(what, peer=peer.name, version=version, **{"groups": [MOVED], **more})
+        reply: Any = to.worker.call(order_message(order, peer.server.address, None, {}))
+        counters: dict[str, int] = reply.counters
         return counters
 
     def flip(self, **how: Any) -> None:
         self.order(self.w2, "grant", 4, **how)
         self.order(self.w1, "release", 5)
 
-    def commit(self, epoch: int, reports: list[Message]) -> None:
+    def commit(self, epoch: int, done: tuple[TransactionDone, ...]) -> None:
         """The epoch's manifest."""
         refs = [
-            ref.only(set(report["groups"]) & set(ref.groups))
-            for report in reports
-            if report["changelog"]
-            for ref in parse_refs(report["changelog"])
+            ref.only(set(each.report.groups) & set(ref.groups))
+            for each in done
+            if each.report.changelog
+            for ref in parse_refs(each.report.changelog)
         ]
         self._manifest = next_manifest(
             self._manifest,

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,25 @@ from pyspark import cloudpickle
 from tests.integration.operators import CASES, Case, make_case
 from tests.unit.processor.columnar.support import MemoryTransaction
 
+from anabranch.coordinator.order_message import order_message
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.store import StateStore
+from anabranch.migration.steps import Arrival, ImportPriority
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processes.launcher import LocalLauncher, LocalWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes, RowChunk
+from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.state.backend import Backend
 from anabranch.state.contract import Sections
 from anabranch.transport.client import Exchange, Peer
-from anabranch.transport.wire import encode
+from anabranch.transport.messages.control import Committed, Install, Status
+from anabranch.transport.messages.kinds import Call
+from anabranch.transport.messages.lanes import TransactionDone, TransactionHeader
+from anabranch.transport.messages.orders import GrantOrder, OrderReply, SaveOrder, SaveReply
+from anabranch.transport.messages.state import CopyGroups, DoneHead
 
 KEYSPACE = KeySpace(8, 16)
 LANES = 2
@@ -84,7 +92,7 @@ class Rig:
         for start in starts:
             start.join()
         assert len(self.peers) == workers
-        self.peers["w1"].call("grant", {"groups": list(self.routing), "version": 1})
+        self.peers["w1"].call(GrantOrder(tuple(map(KeyGroup, self.routing)), None, 1))
 
     def _go_on(self, savepoint: str, before: Rig) -> None:
         restore_savepoint(self.store, savepoint, KEYSPACE)
@@ -110,14 +118,9 @@ class Rig:
         handle = launcher.start(config, lambda reason: None)
         peer = Peer(handle.address, "secret", f"Worker {name}")
         for operator in self.operators:
-            head = {
-                "operator": operator.name,
-                "definition": 1,
-                "python_path": [os.getcwd()],
-                "restored": self.is_restored,
-            }
             pickled = cloudpickle.dumps(operator.case.definition)
-            peer.send("install", encode(head) + b"\n" + pickled)
+            path = (os.getcwd(),)
+            peer.call(Install(operator.name, 1, path, self.is_restored, False, pickled))
         self.handles[name], self.peers[name] = handle, peer
 
     def __enter__(self) -> Rig:
@@ -140,20 +143,10 @@ class Rig:
         self, worker: str, name: str, groups: Any = (), peer: str | None = None, **more: Any
     ) -> dict[str, int]:
         """One order; its counters."""
-        body = {
-            "groups": list(groups),
-            "peer": peer,
-            "address": None if peer is None else self.handles[peer].address,
-            "version": self.version,
-            "arrival": "group",
-            "ready_first": False,
-            "order": "index",
-            "by_bin": False,
-            "rate": None,
-            **more,
-        }
-        counters: dict[str, int] = self.peers[worker].call(name, body, 60)["counters"]
-        return counters
+        address, rate = None if peer is None else self.handles[peer].address, more.pop("rate", None)
+        order = make_order(name, groups, peer, **{"version": self.version, **more})
+        message: Call[OrderReply | SaveReply] = order_message(order, address, rate, {})
+        return self.peers[worker].call(message, 60).counters
 
     def flip(
         self, groups: Any, target: str, arrival: str = "group", release: bool = True, **more: Any
@@ -182,13 +175,12 @@ class Rig:
 
     def moves(self, worker: str) -> dict[str, int]:
         """Counters since the start."""
-        counters: dict[str, int] = self.peers[worker].call("status", {})["moves"]
-        return counters
+        return self.peers[worker].call(Status()).moves
 
     # -- batches --
 
     @property
-    def reports(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[TransactionDone]:
         """Of the last run, over all operators."""
         return [report for operator in self.operators for report in operator.reports]
 
@@ -217,9 +209,9 @@ class Rig:
         for operator in self.operators:
             exchanges = opened[operator.name] = []
             for lane in range(LANES):
-                exchanges += self._send(operator, epoch, lane, routing or self.routing, {})
+                exchanges += self._send(operator, epoch, lane, routing or self.routing)
                 if shadow:
-                    exchanges += self._send(operator, epoch, lane, shadow, {"is_shadow": True})
+                    exchanges += self._send(operator, epoch, lane, shadow, is_shadow=True)
         before_end()
         for operator in self.operators:
             for exchange in opened[operator.name]:
@@ -232,28 +224,27 @@ class Rig:
         epoch: int,
         lane: int,
         routing: Mapping[int, str],
-        more: dict[str, Any],
+        is_shadow: bool = False,
     ) -> list[Exchange]:
         exchanges = []
         rows = operator.case.rows(epoch)
         for worker in sorted(set(routing.values())):
-            groups = [g for g, w in routing.items() if w == worker and g % LANES == lane]
+            groups = [KeyGroup(g) for g, w in routing.items() if w == worker and g % LANES == lane]
             if not groups:
                 continue
-            header = {
-                "operator": operator.name,
-                "definition": 1,
-                "epoch": epoch,
-                "base": None if epoch == self.first else epoch - 1,
-                "lane": lane,
-                "lanes": LANES,
-                "attempt": self._attempt,
-                "groups": groups,
-                "version": self.version,
-                "times": asdict(operator.case.times(epoch)),
-                "initial": [],
-                **more,
-            }
+            header = TransactionHeader(
+                operator=operator.name,
+                definition=1,
+                epoch=Epoch(epoch),
+                base=None if epoch == self.first else Epoch(epoch - 1),
+                lane=Lane(lane),
+                lanes=LANES,
+                attempt=self._attempt,
+                groups=tuple(groups),
+                version=self.version,
+                times=operator.case.times(epoch),
+                is_shadow=is_shadow,
+            )
             exchange = self.peers[worker].exchange(header)
             of_row = KEYSPACE.group_of(rows.column(HASH).to_numpy())
             mine = rows.filter(pa.array(np.isin(of_row, groups)))
@@ -272,13 +263,15 @@ class Rig:
         """As the coordinator does after a commit; snapshots go into the next manifest."""
         for peer in self.peers.values():
             for operator in self.operators:
-                message = {"operator": operator.name, "epoch": self.epoch}
-                operator.take(peer.call("committed", message)["snapshots"])
+                operator.take(peer.call(Committed(operator.name, Epoch(self.epoch))).snapshots)
             if saves:  # one call for all operators: it saves whatever has changed
-                epochs = dict.fromkeys([operator.name for operator in self.operators], self.epoch)
-                saved = peer.call("save", {"epochs": epochs})["snapshots"]
+                saved = peer.call(self.save_order()).snapshots
                 for operator in self.operators:
-                    operator.take(saved.get(operator.name, []))
+                    operator.take(saved.get(operator.name, ()))
+
+    def save_order(self) -> SaveOrder:
+        """Of all operators, as of the last epoch."""
+        return SaveOrder({operator.name: Epoch(self.epoch) for operator in self.operators})
 
     def check_state(self) -> None:
         """What the owners hold is what the oracles hold."""
@@ -290,15 +283,37 @@ class Rig:
             assert sorted(found) == operator.oracle.state()
 
 
+def make_order(
+    name: str,
+    groups: Any,
+    peer: str | None,
+    version: int,
+    arrival: str = "group",
+    ready_first: bool = False,
+    order: str = "index",
+    by_bin: bool = False,
+) -> WorkerOrder:
+    """An order by its name."""
+    return WorkerOrder(
+        OrderKind(name),
+        tuple(map(KeyGroup, groups)),
+        None if peer is None else WorkerId(peer),
+        version,
+        Arrival(arrival),
+        ready_first,
+        ImportPriority(order),
+        by_bin,
+    )
+
+
 def _state_of(peer: Peer, operator: Operator, groups: list[int]) -> list[str]:
     """Entries of key groups, as another worker would get them."""
     found: list[str] = []
     done = set()
-    body = {"operator": operator.name, "definition": 1, "groups": groups, "paced": False}
-    for head, tables in peer.stream("copy", body):
-        found += operator.oracle.entries(tables)
-        if head["kind"] == "done":
-            done.add(head["group"])
+    for parcel in peer.stream(CopyGroups(operator.name, 1, tuple(groups), False)):
+        found += operator.oracle.entries(parcel.tables)
+        if isinstance(parcel.head, DoneHead):
+            done.add(parcel.head.group)
     assert done == set(groups)
     return found
 
@@ -310,11 +325,11 @@ class Operator:
         self.name = case.name
         self.case = case
         self.oracle = Oracle(case, reader)
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[TransactionDone] = []
         self.taken: list[FileRef] = []
         self.manifest: Manifest | None = None
 
-    def take(self, snapshots: list[str]) -> None:
+    def take(self, snapshots: Iterable[str]) -> None:
         """For the next manifest."""
         self.taken += [FileRef.from_json(json.loads(text)) for text in snapshots]
 
@@ -326,20 +341,20 @@ class Operator:
             while (chunk := exchange.read()) is not None:
                 batch, report = chunk
                 if report is not None:
-                    self.reports += report["transactions"]
+                    self.reports += report.transactions
                 if batch is not None:
                     outputs += [repr(row) for row in batch.drop_columns([GROUP]).to_pylist()]
             exchange.close()
-        answered = [group for report in self.reports for group in report["groups"]]
+        answered = [group for done in self.reports for group in done.report.groups]
         assert sorted(answered) == list(range(KEYSPACE.groups))
         return sorted(outputs)
 
     def next_manifest(self, epoch: int) -> Manifest:
         """With the changelogs of the last run."""
         refs = [
-            FileRef.from_json(json.loads(report["changelog"])).only(report["groups"])
-            for report in self.reports
-            if report["changelog"] is not None
+            FileRef.from_json(json.loads(done.report.changelog)).only(done.report.groups)
+            for done in self.reports
+            if done.report.changelog is not None
         ]
         self.manifest = next_manifest(
             self.manifest,

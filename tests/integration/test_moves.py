@@ -11,8 +11,11 @@ from tests.integration.operators import CASES, Case
 from tests.integration.rig import Rig
 
 from anabranch.errors import AnabranchError
+from anabranch.model.ids import Epoch
 from anabranch.processor.contract import BatchTimes
 from anabranch.state.backend import BACKENDS
+from anabranch.transport.messages.control import Committed, SetRate
+from anabranch.transport.messages.orders import LoadOrder, SaveOrder
 
 MOVED = (1, 2, 5, 6)
 """Two key groups of each lane."""
@@ -121,7 +124,7 @@ def test_rows_in_flight_are_forwarded(tmp_path: Path, arrival: str) -> None:
         before = dict(rig.routing)
         outputs = rig.run(3, before, before_end=lambda: rig.flip(MOVED, "w2", arrival))
         assert outputs == rig.expected(3)
-        assert {r["worker"] for r in rig.reports} == {"w1", "w2"}
+        assert {r.report.worker for r in rig.reports} == {"w1", "w2"}
         # Lanes that run again come with either routing; both get the same.
         assert rig.run(3, before) == outputs
         assert rig.run(3) == outputs
@@ -147,7 +150,7 @@ def test_a_timer_at_the_old_owner_for_a_window_that_has_moved(tmp_path: Path, ar
         outputs = rig.run(7)
         assert outputs == rig.expected(7)
         assert all(outputs.values()), "nothing was due"
-        assert any(r["worker"] == "w2" and r["stats"]["timers_fired"] for r in rig.reports)
+        assert any(r.report.worker == "w2" and r.stats["timers_fired"] for r in rig.reports)
         rig.commit()
         if arrival in ("bin", "key"):
             assert rig.moves("w2")["due_pushed"] > 0
@@ -173,7 +176,7 @@ def test_a_large_backlog_of_due_timers(
             rig.batch()
         rig.flip(MOVED, "w2", arrival)
         rig.batch()  # everything is due at once, and fires once
-        fired = sum(r["stats"]["timers_fired"] for r in rig.reports if r["worker"] == "w2")
+        fired = sum(r.stats["timers_fired"] for r in rig.reports if r.report.worker == "w2")
         assert fired > 50
         for _ in range(3):
             rig.batch()
@@ -187,7 +190,7 @@ def test_rows_complete_before_the_release_are_applied_at_the_source(tmp_path: Pa
         before = dict(rig.routing)
         rig.flip(MOVED, "w2", release=False)
         rig.batch(before)  # all of it at the source, which does not know yet
-        assert {r["worker"] for r in rig.reports} == {"w1"}
+        assert {r.report.worker for r in rig.reports} == {"w1"}
         rig.order("w1", "release", MOVED, "w2")
         rig.batch()
         assert rig.moves("w2")["on_demand_groups"] == PLACES
@@ -226,8 +229,8 @@ def test_source_killed_while_a_part_is_missing(
         if later == "import":
             # The last epoch that exists is known from the coordinator's call after each commit.
             for operator in CASES:
-                told = {"operator": operator, "epoch": rig.epoch}
-                assert not rig.peers["w2"].call("committed", told)["snapshots"]
+                told = Committed(operator, Epoch(rig.epoch))
+                assert not rig.peers["w2"].call(told).snapshots
             imported = rig.order("w2", "import", groups, "w1")
             assert imported["from_store"] > 0
         for _ in range(4):
@@ -252,8 +255,8 @@ def test_there_and_back_and_on(backend: None, tmp_path: Path) -> None:
         rig.batch()
         rig.flip(MOVED, "w2")
         rig.order("w2", "import", MOVED, "w3")
-        for worker in ("w1", "w2", "w3"):
-            rig.order(worker, "clean", MOVED)
+        for worker, peer in (("w1", "w2"), ("w2", "w3"), ("w3", "w2")):
+            rig.order(worker, "clean", MOVED, peer)
         rig.batch()
         rig.batch()
         rig.check_state()
@@ -302,7 +305,7 @@ def test_shadow_transactions_keep_replicas_up_to_date(backend: None, tmp_path: P
         shadow = dict.fromkeys(MOVED, "w2")
         for _ in range(4):
             rig.batch(shadow=shadow)
-            assert {r["worker"] for r in rig.reports} == {"w1"}
+            assert {r.report.worker for r in rig.reports} == {"w1"}
         deadline = time.monotonic() + 20
         shadowed, behind = 0, 1
         while behind and time.monotonic() < deadline:
@@ -328,8 +331,8 @@ def test_ready_key_groups_first(tmp_path: Path) -> None:
         outputs = rig.run(2)
         assert outputs == rig.expected(2)
         assert rig.order("w2", "import", (5, 6), "w1")["ready_first"] == OPERATORS * 2  # lanes
-        by_worker = [r for r in rig.reports if r["worker"] == "w2"]
-        assert sorted(g for r in by_worker for g in r["groups"]) == sorted(
+        by_worker = [r for r in rig.reports if r.report.worker == "w2"]
+        assert sorted(g for r in by_worker for g in r.report.groups) == sorted(
             OPERATORS * [0, 1, 2, 3, 5, 6]
         )
         assert rig.run(2) == outputs  # from the cache
@@ -369,11 +372,11 @@ def test_an_import_leaves_alone_what_was_granted_after_it(tmp_path: Path) -> Non
         rig.version += 1
         rig.order("w2", "release", MOVED, "w1")  # the flip is revoked
         rig.batch()
-        assert {report["worker"] for report in rig.reports} == {"w1"}
+        assert {report.report.worker for report in rig.reports} == {"w1"}
         rig.check_state()
 
 
-def test_pace_is_kept_and_can_change(tmp_path: Path) -> None:
+def test_rate_is_kept_and_can_change(tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()
@@ -385,7 +388,7 @@ def test_pace_is_kept_and_can_change(tmp_path: Path) -> None:
         time.sleep(1)
         assert copy.is_alive()
         rig.batch()  # the source goes on
-        rig.peers["w2"].call("pace", {"rate": None})
+        rig.peers["w2"].call(SetRate(None))
         copy.join(10)
         assert not copy.is_alive()
         assert time.monotonic() - started < 10
@@ -413,21 +416,21 @@ def test_save_and_load(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()
-        saved = rig.peers["w1"].call("save", {"epochs": dict.fromkeys(CASES, 2)})
-        assert saved["counters"]["groups"] == 8 * OPERATORS
-        assert {name: len(files) for name, files in saved["snapshots"].items()} == dict.fromkeys(
+        saved = rig.peers["w1"].call(SaveOrder(dict.fromkeys(CASES, Epoch(2))))
+        assert saved.counters["groups"] == 8 * OPERATORS
+        assert {name: len(files) for name, files in saved.snapshots.items()} == dict.fromkeys(
             CASES, 1
         )
-        again = rig.peers["w1"].call("save", {})["snapshots"]
+        again = rig.peers["w1"].call(SaveOrder({})).snapshots
         assert not any(again.values()), "nothing has changed since"
         rig.version += 1
         rig.order("w2", "grant", range(8))
-        loaded = rig.peers["w2"].call("load", {"epochs": dict.fromkeys(CASES, 2)})
-        assert loaded["counters"]["loaded"] == 8 * OPERATORS
+        loaded = rig.peers["w2"].call(LoadOrder(dict.fromkeys(CASES, Epoch(2))))
+        assert loaded.counters["loaded"] == 8 * OPERATORS
         rig.routing = dict.fromkeys(range(8), "w2")
         rig.kill("w1")
         rig.batch()
-        assert not any(r["stats"].get("load_ms") for r in rig.reports)
+        assert not any(r.stats.get("load_ms") for r in rig.reports)
         rig.check_state()
 
 

@@ -17,6 +17,8 @@ from tests.integration.pair import ALL, KEYSPACE, MOVED, NAME, Pair, keys_of, ro
 
 from anabranch.durability import group_restore as restore
 from anabranch.errors import AnabranchError
+from anabranch.model.ids import WorkerId
+from anabranch.transport.messages.state import Fetch, GoneHead, GroupRequest, Need, SliceHead
 from anabranch.worker.moves import exports
 
 INDEPENDENT: dict[str, Any] = {
@@ -87,15 +89,14 @@ def test_nothing_is_exported_while_a_shadow_changes_it(
 ) -> None:
     """The key group is on its way to w2, and shall come back by `replicate` already."""
     monkeypatch.setattr(exports, "FROZEN_SLICE_BYTES", 400)
-    bins = list(range(KEYSPACE.bins))
-    about = {"group": MOVED, "as_of": None, "have": None, "session": "s"}
-    wanted = {**about, "missing": bins, "need": "all", "bins": bins}
+    bins = tuple(range(KEYSPACE.bins))
+    wanted = GroupRequest(MOVED, None, None, "s", bins, Need.ALL, bins)
     with Pair(tmp_path, Slow()) as pair:
         pair.w1.exchange(0, ALL, 1)
         pair.flip()
-        head = {"operator": NAME, "definition": 1, "target": "w2", "version": 4, "times": None}
         address = pair.w2.server.address
-        items = pair.w1.worker._exports.fetch({**head, "address": address, "groups": [wanted]})
+        fetch = Fetch(NAME, 1, WorkerId("w2"), address, 4, None, (wanted,))
+        items = pair.w1.worker._exports.fetch(fetch)
         sent = [next(items)]
         monkeypatch.setattr(SlowEngine, "goes_on", threading.Event())
         pair.w1.exchange(1, [MOVED], 9, shadow=True)
@@ -104,8 +105,7 @@ def test_nothing_is_exported_while_a_shadow_changes_it(
         assert SlowEngine.goes_on is not None
         SlowEngine.goes_on.set()
         pair.w1.wait(busy=False)
-    kinds = [about["kind"] for about, _ in sent]
-    assert kinds == ["slice", "gone"]
+    assert [type(head) for head, _ in sent] == [SliceHead, GoneHead]
     assert {row["n"] for table in sent[0][1].values() for row in table.to_pylist()} == {1}
 
 

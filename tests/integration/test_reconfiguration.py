@@ -130,7 +130,7 @@ def test_the_load_of_a_key_group_goes_with_it(tmp_path: Path, strategy: str) -> 
         before = cluster.coordinator.moves._loads()
         assert cluster.move(range(8), to="w2", strategy=strategy).wait(WAIT)
         assert cluster.coordinator.moves._loads() == before
-        assert all(before[group]["rows"] for group in range(8))
+        assert all(before[group].rows for group in range(8))
 
 
 def test_requests_that_overlap(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.processes.crash_points import WORKER_POINTS
+from anabranch.processes.launcher import LocalLauncher
 from anabranch.worker.residency.snapshot_policy import LATE_EPOCHS, PATIENCE
 
 
@@ -182,20 +183,19 @@ def test_an_empty_run_of_a_lane_does_not_stand_for_the_real_one(tmp_path: Path) 
 def test_definitions_reach_workers_that_are_still_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operator that is defined while a worker is prepared must not miss it."""
-    from anabranch.coordinator.coordinator import Coordinator
+    """An operator that is defined while a worker starts must not miss it."""
+    start = LocalLauncher.start
+    started: list[str] = []
 
-    prepare = Coordinator._prepare_worker
-    prepared: list[str] = []
+    def start_slowly(self: LocalLauncher, config: Any, on_end: Any) -> Any:
+        process = start(self, config, on_end)
+        started.append(config.worker)
+        time.sleep(1.5)  # between its start and its place in the pool
+        return process
 
-    def prepare_slowly(self: Coordinator, worker: Any, peer: Any) -> None:
-        prepare(self, worker, peer)
-        prepared.append(worker)
-        time.sleep(1.5)  # between what was known then and its place in the pool
-
-    monkeypatch.setattr(Coordinator, "_prepare_worker", prepare_slowly)
+    monkeypatch.setattr(LocalLauncher, "start", start_slowly)
     with Cluster(tmp_path) as cluster:
-        while len(prepared) < 2:
+        while len(started) < 2:
             time.sleep(0.01)
         cluster.register(Counting())
         run_and_check(cluster, Oracle(), 0)

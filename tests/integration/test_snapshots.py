@@ -22,8 +22,11 @@ from anabranch.durability.pages import PageFile
 from anabranch.durability.snapshot import SNAPSHOT
 from anabranch.durability.store import StateStore
 from anabranch.errors import LocationNotWritable
+from anabranch.model.ids import Epoch
 from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes
+from anabranch.transport.messages.control import Committed
+from anabranch.transport.messages.orders import SaveOrder
 from anabranch.worker.residency import snapshots
 
 TIMES = BatchTimes(1000, 0, 0)
@@ -42,23 +45,24 @@ def test_the_next_round_saves_what_could_not_be_written(
     by_clock = {"checkpoint": "independent", "snapshot_seconds": 1e-9}
     worker = InProcess(tmp_path, counting.Counting(), -1, blobs, **by_clock)
     worker.batch(rows_of(range(200)), TIMES)
-    message = {"operator": NAME, "epoch": 0, "epochs": {NAME: 0}}
+    committed = Committed(NAME, Epoch(0))
+    message = committed if order == "committed" else SaveOrder({NAME: Epoch(0)})
 
     blobs.faults.fail_next()
     with pytest.raises(LocationNotWritable):
-        worker.call(order, **message)
+        worker.call(message)
     blobs.faults.fail_next(after=3)
     if order == "committed":  # it says what it has
-        first = worker.call(order, **message)["snapshots"]
+        first = worker.call(message).snapshots
         assert len(first) == 3
     else:
         with pytest.raises(LocationNotWritable):
-            worker.call(order, **message)
+            worker.call(message)
         first = []
-    rest = worker.call("committed", **message)["snapshots"]
+    rest = worker.call(committed).snapshots
     saved = [group for ref in refs_of([*first, *rest]) for group in ref.groups]
     assert sorted(saved) == GROUPS
-    assert not worker.call("committed", **message)["snapshots"]
+    assert not worker.call(committed).snapshots
     worker.close()
 
 
@@ -100,7 +104,7 @@ def test_a_variable_that_was_deleted_is_not_saved_again(tmp_path: Path) -> None:
         store.open_operator(NAME, before.description, KEYSPACE)
         worker = InProcess(tmp_path, before, -1)
         worker.batch(rows_of(range(200)), TIMES)
-        taken = refs_of(worker.call("save", epochs={})["snapshots"][NAME])
+        taken = refs_of(worker.call(SaveOrder({})).snapshots[NAME])
         worker.close()
         about: dict[str, Any] = {"operator": NAME, "query_id": None, "keyspace": KEYSPACE}
         about |= {"description": before.description, "committed_at": 0}
@@ -108,7 +112,7 @@ def test_a_variable_that_was_deleted_is_not_saved_again(tmp_path: Path) -> None:
 
         worker = InProcess(tmp_path, after, 0, state="remote")
         assert worker.batch(rows_of([7]), TIMES) == [{"k": 7, "n": 2}]
-        saved = refs_of(worker.call("save", epochs={})["snapshots"][NAME])
+        saved = refs_of(worker.call(SaveOrder({})).snapshots[NAME])
         sections: dict[str, pa.Table] = {}
         for ref in saved:
             file = PageFile(SNAPSHOT, worker.blobs.read(ref.path), name=ref.path, crc=ref.crc)

@@ -17,7 +17,9 @@ from tests.integration.rig import KEYSPACE, Operator, Rig
 from anabranch.durability.group_restore import load_groups
 from anabranch.durability.savepoint import create_savepoint
 from anabranch.errors import AnabranchError
+from anabranch.model.ids import Epoch
 from anabranch.processor.contract import BatchTimes
+from anabranch.transport.messages.control import Committed, Loads, Status
 
 ALL = tuple(range(KEYSPACE.groups))
 MOVED = (1, 2, 5, 6)
@@ -31,8 +33,8 @@ REMOTE = {**BY_KEY, "state": "remote"}
 
 def in_store(rig: Rig, worker: str = "w1") -> int:
     """Bins that are missing, over all operators."""
-    operators = rig.peers[worker].call("status", {})["operators"]
-    return sum(operator["bins_in_store"] for operator in operators.values())
+    operators = rig.peers[worker].call(Status()).operators
+    return sum(operator.bins_in_store for operator in operators.values())
 
 
 def wait_until_here(rig: Rig, worker: str = "w1") -> None:
@@ -78,10 +80,10 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
             assert evicted or number < 3
         moves = rig.moves("w1")
         assert moves["keys_from_store"] > 0
-        status = rig.peers["w1"].call("status", {})["operators"]
-        size = sum(operator["bytes"] for operator in status.values())
+        status = rig.peers["w1"].call(Status()).operators
+        size = sum(operator.bytes for operator in status.values())
         assert size <= 4 << 10 if settings is LITTLE else size < 1 << 10
-        assert sum(operator["rows_missed"] for operator in status.values()) > 0
+        assert sum(operator.rows_missed or 0 for operator in status.values()) > 0
         rig.restart("w1")
         for _ in range(3):
             rig.batch()
@@ -114,8 +116,8 @@ def test_state_of_an_idle_operator_makes_room(tmp_path: Path) -> None:
         rig.operators = [busy]
 
         def in_memory(operator: Operator) -> int:
-            status = rig.peers["w1"].call("status", {})["operators"]
-            return int(status[operator.name]["bytes"])
+            status = rig.peers["w1"].call(Status()).operators
+            return status[operator.name].bytes
 
         for _ in range(60):
             rig.batch()
@@ -141,9 +143,9 @@ def test_key_groups_come_while_others_are_counted(
         return 100 * len(state.counts)
 
     monkeypatch.setattr(counting.CountingGroup, "num_bytes", property(load_another))
-    for call in ("groups", "committed"):
+    for call in (Loads(), Committed("counts", Epoch(0))):
         away.update({group: states.pop(group) for group in list(states)[16:]})
-        worker.call(call, operator="counts", epoch=0)
+        worker.call(call)
         assert not away
     worker.close()
 

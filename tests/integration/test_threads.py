@@ -16,8 +16,13 @@ from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.inprocess import InProcess
 
 from anabranch.errors import ServiceUnavailable
+from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.model.keyspace import HASH
 from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
+from anabranch.transport.messages.orders import CopyOrder, MovePeer, ReleaseOrder
+from anabranch.transport.messages.state import CopyGroups, DoneHead, SliceHead
+from anabranch.transport.parcel import Parcel
+from anabranch.transport.server import Item
 from anabranch.worker.moves import exports
 from anabranch.worker.moves import order_handler as orders
 
@@ -81,42 +86,49 @@ def test_a_quiet_moment_is_one_without_open_transactions(tmp_path: Path) -> None
     worker.close()
 
 
-@pytest.mark.parametrize("paced", [True, False])
-def test_copies_with_a_pace_are_read_between_transactions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paced: bool
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_copies_with_a_rate_are_read_between_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_limited: bool
 ) -> None:
     """Also of key groups that no open transaction has to do with."""
     monkeypatch.setattr(exports, "QUIET_SECONDS_MAX", 30.0)
-    head = {"operator": "counts", "definition": 1, "groups": [0], "paced": paced}
+    request = CopyGroups("counts", 1, (0,), is_limited)
     with _open_transaction(tmp_path) as (worker, end, threads):
-        copying = threads.submit(lambda: list(worker.exports.copy(head)))
-        if paced:
+        copying = threads.submit(lambda: list(worker.exports.copy(request)))
+        if is_limited:
             with pytest.raises(TimeoutError):
                 copying.result(0.2)
             end()
-        assert [item["kind"] for item, _ in copying.result(30)] == ["slice", "done"]
+        assert [type(head) for head, _ in copying.result(30)] == [SliceHead, DoneHead]
 
 
-@pytest.mark.parametrize("paced", [True, False])
-def test_copies_with_a_pace_are_taken_in_between_transactions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paced: bool
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_copies_with_a_rate_are_taken_in_between_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_limited: bool
 ) -> None:
     monkeypatch.setattr(orders, "QUIET_SECONDS_MAX", 30.0)
     source = InProcess(tmp_path / "source", counting.Counting(), -1)
     source.batch(rows_of(KEYS), BatchTimes(0, 0, 0))
     with _open_transaction(tmp_path / "target") as (worker, end, threads):
         monkeypatch.setattr(
-            worker.peers, "stream", lambda peer, name, head: source.exports.copy(head)
+            worker.peers, "stream", lambda peer, request: received(source.exports.copy(request))
         )
-        worker.call("pace", rate=1e12 if paced else None)
-        worker.call("release", groups=[0], version=2, peer="w2")
-        copying = threads.submit(worker.call, "copy", groups=[0], version=3, peer="w2")
-        if paced:
+        groups, peer = (KeyGroup(0),), MovePeer(WorkerId("w2"), None)
+        worker.call(ReleaseOrder(groups, peer, 2))
+        rate = 1e12 if is_limited else None
+        copying = threads.submit(worker.call, CopyOrder(groups, peer, 3, rate))
+        if is_limited:
             with pytest.raises(TimeoutError):
                 copying.result(0.2)
             end()
-        assert copying.result(30)["counters"]["groups"] == 1
+        assert copying.result(30).counters["groups"] == 1
     source.close()
+
+
+def received(items: Iterator[Item]) -> Iterator[Parcel[Any]]:
+    """As they come to the other end."""
+    for head, tables in items:
+        yield Parcel(head, dict(tables), 0)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.protocol.starting import bring_up
 
 from anabranch.errors import (
     AnabranchError,
@@ -28,15 +29,20 @@ from anabranch.protocol.coordinator import (
     ManifestFailed,
     ManifestWritten,
     OperatorRegistered,
+    OrderDone,
+    OrderFailed,
     RefuseRequest,
+    SendOrder,
     StartWorker,
+    StopWorker,
     WorkerDown,
     WorkerPhase,
-    WorkerUp,
+    WorkerStarted,
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, LaneReport, TransactionReport
 from anabranch.protocol.invariants import check_coordinator, check_grant, check_manifest
+from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 
 OP = "counts"
 W1, W2 = WorkerId("w1"), WorkerId("w2")
@@ -74,9 +80,13 @@ class Coordinator:
         return effects
 
     def up(self) -> Coordinator:
-        self(WorkerUp(W1, 0))
-        self(WorkerUp(W2, 0))
+        self.started(W1)
+        self.started(W2)
         return self
+
+    def started(self, worker: WorkerId, incarnation: int = 0) -> list[Effect]:
+        """A process starts and answers its first grant."""
+        return bring_up(self, worker, incarnation)
 
     def begin(self, epoch: int, lane: int = 0, lanes: int = 2, query: str = "q") -> list[Effect]:
         self.requests += 1
@@ -398,7 +408,7 @@ def test_parked_lane_gets_the_base_of_the_new_registration() -> None:
     coordinator = Coordinator(committed=4, before=3)
     coordinator.begin(5, 0, lanes=4)
     coordinator.register(committed=4, before=3)
-    bound, grant = coordinator(WorkerUp(W1, 0))
+    bound, grant = coordinator.started(W1, 0)
     assert bound == BindQuery(OP, "q", Epoch(5))
     assert base_of([grant]) == 4
 
@@ -410,10 +420,10 @@ def test_lanes_are_parked_until_their_owners_are_up() -> None:
     coordinator = Coordinator()
     assert coordinator.begin(0, 0) == []
     assert coordinator.begin(0, 1, lanes=4) == []
-    (grant,) = coordinator(WorkerUp(W1, 0))
+    (grant,) = coordinator.started(W1, 0)
     assert isinstance(grant, GrantLane)
     assert grant.request == 1
-    (grant,) = coordinator(WorkerUp(W2, 0))
+    (grant,) = coordinator.started(W2, 0)
     assert isinstance(grant, GrantLane)
     assert grant.request == 2
 
@@ -427,21 +437,21 @@ def test_parked_lane_of_an_ended_batch_is_refused(coordinator: Coordinator) -> N
         coordinator.finish(1, lane, lanes=4)
     coordinator.written(1)
     coordinator.begin(2, 1, lanes=4)
-    assert refused(coordinator(WorkerUp(W1, 1)), EpochGap)
+    assert refused(coordinator.started(W1, 1), EpochGap)
 
 
 def test_worker_is_replaced_by_its_next_incarnation(coordinator: Coordinator) -> None:
     assert coordinator(WorkerDown(W1, 0, "killed")) == [StartWorker(W1, 1)]
     assert coordinator.begin(0, 0, lanes=4) == []
-    assert coordinator(WorkerUp(W1, 0)) == []  # late news of the process that was replaced
+    assert coordinator.started(W1, 0) == []  # late news of the process that was replaced
     assert coordinator(WorkerDown(W1, 0)) == []
-    (grant,) = coordinator(WorkerUp(W1, 1))
+    (grant,) = coordinator.started(W1, 1)
     assert isinstance(grant, GrantLane)
     assert grant.incarnations == {W1: 1}
 
 
 def test_news_of_a_stranger_is_ignored(coordinator: Coordinator) -> None:
-    assert coordinator(WorkerUp(WorkerId("w9"), 0)) == []
+    assert coordinator.started(WorkerId("w9"), 0) == []
     assert coordinator(WorkerDown(WorkerId("w9"), 0)) == []
 
 
@@ -455,15 +465,63 @@ def test_worker_is_given_up_after_three_failed_starts() -> None:
     assert refused(effects, ServiceUnavailable)
     assert "No memory." in str(effects[0].error)  # type: ignore[union-attr]
     assert refused(coordinator.begin(0, 0, lanes=4), ServiceUnavailable)
-    assert coordinator(WorkerUp(W1, STARTS_MAX - 1)) == []
+    assert coordinator.started(W1, STARTS_MAX - 1) == []
     assert coordinator.machine.workers[W1].phase is WorkerPhase.FAILED
+
+
+def test_a_process_is_told_what_it_owns_before_it_is_up() -> None:
+    coordinator = Coordinator()
+    assert coordinator.begin(0, 0, lanes=4) == []
+    (sent,) = coordinator(WorkerStarted(W1, 0))
+    assert isinstance(sent, SendOrder)
+    assert (sent.worker, sent.incarnation) == (W1, 0)
+    groups = coordinator.machine.routing.groups_of(W1)
+    assert sent.order == WorkerOrder(OrderKind.GRANT, groups, None, version=1)
+    assert coordinator(WorkerStarted(W1, 0)) == []  # said twice
+    assert coordinator.machine.fleet.incarnation_up(W1) is None
+    assert coordinator.machine.statistics()["workers"][W1] == ("starting", 0)
+    (grant,) = coordinator(OrderDone(sent.number))
+    assert isinstance(grant, GrantLane)
+    assert coordinator.machine.fleet.incarnation_up(W1) == 0
+    assert coordinator(WorkerStarted(W1, 0)) == []
+    assert coordinator(OrderFailed(sent.number)) == []  # it has ended
+
+
+def test_a_process_that_cannot_be_told_what_it_owns_is_replaced() -> None:
+    coordinator = Coordinator()
+    coordinator.begin(0, 0, lanes=4)
+    for incarnation in range(STARTS_MAX - 1):
+        (sent,) = coordinator(WorkerStarted(W1, incarnation))
+        assert isinstance(sent, SendOrder)
+        assert coordinator(OrderFailed(sent.number, "No reply.")) == [
+            StopWorker(W1, incarnation),
+            StartWorker(W1, incarnation + 1),
+        ]
+        assert coordinator(WorkerDown(W1, incarnation)) == []  # its end is no news
+        assert coordinator(OrderDone(sent.number)) == []
+    (sent,) = coordinator(WorkerStarted(W1, STARTS_MAX - 1))
+    assert isinstance(sent, SendOrder)
+    stop, *effects = coordinator(OrderFailed(sent.number, "No reply."))
+    assert stop == StopWorker(W1, STARTS_MAX - 1)
+    assert refused(effects, ServiceUnavailable)
+    assert "No reply." in str(effects[0].error)  # type: ignore[union-attr]
+
+
+def test_a_grant_of_a_process_that_has_ended_does_not_count() -> None:
+    coordinator = Coordinator()
+    (sent,) = coordinator(WorkerStarted(W1, 0))
+    assert isinstance(sent, SendOrder)
+    assert coordinator(WorkerDown(W1, 0)) == [StartWorker(W1, 1)]
+    assert coordinator(OrderDone(sent.number)) == []
+    assert coordinator.machine.fleet.incarnation_up(W1) is None
+    assert coordinator.machine.fleet.incarnation_told(W1) is None
 
 
 def test_success_forgives_failed_starts() -> None:
     coordinator = Coordinator()
     for incarnation in range(2 * STARTS_MAX):
         if incarnation % 2:
-            coordinator(WorkerUp(W1, incarnation))
+            coordinator.started(W1, incarnation)
         assert coordinator(WorkerDown(W1, incarnation)) == [StartWorker(W1, incarnation + 1)]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.model.ids import KeyGroup
 from anabranch.protocol import coordinator, epochs, invariants, worker
+from anabranch.protocol.fleet import WorkerPhase
 from anabranch.protocol.move_orders import OrderKind
 from anabranch.protocol.move_parts import MovePhase
 from anabranch.protocol.move_run import MoveRun
@@ -72,6 +73,11 @@ def test_diagram_of_an_epoch_has_every_phase() -> None:
     diagram = TEXT[TEXT.index("[*] --> RUNNING") :]
     drawn = set(re.findall(r"[A-Z]{5,}", diagram[: diagram.index("```")]))
     assert drawn >= {phase.name for phase in epochs.EpochPhase}
+
+
+def test_diagram_of_a_worker_has_every_phase() -> None:
+    drawn = {name for edge in edges("[*] --> STARTING: StartWorker") for name in edge}
+    assert drawn == {"[*]", "GRANTING", *(phase.name for phase in WorkerPhase)}
 
 
 def test_invariants() -> None:

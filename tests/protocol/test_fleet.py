@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.protocol.coordinator import LaneBegan, OperatorView
-from anabranch.protocol.coordinator_messages import StartWorker, StopWorker, WorkerDown, WorkerUp
+from anabranch.protocol.coordinator_messages import (
+    StartWorker,
+    StopWorker,
+    WorkerDown,
+    WorkerStarted,
+)
 from anabranch.protocol.epochs import EpochProgress
 from anabranch.protocol.fleet import STARTS_MAX, Fleet, WorkerPhase
 from anabranch.protocol.gate import Gate
 
+NUMBERS = itertools.count(1)
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 
 
@@ -16,8 +24,22 @@ def fleet(*up: WorkerId) -> Fleet:
     found = Fleet()
     assert found.start(up) == [StartWorker(worker, 0) for worker in up]
     for worker in up:
-        assert found.up(WorkerUp(worker, 0))
+        assert bring_up(found, worker)
     return found
+
+
+def bring_up(found: Fleet, worker: WorkerId, incarnation: int = 0) -> bool:
+    """A process starts and answers its first grant; False: it was replaced or given up."""
+    number = next(NUMBERS)
+    if not found.started(WorkerStarted(worker, incarnation), number):
+        return False
+    assert found.granted_by(number) == worker
+    assert found.incarnation_up(worker) is None
+    assert found.incarnation_told(worker) == incarnation
+    found.up(worker)
+    assert found.granted_by(number) is None
+    assert found.incarnation_told(worker) == incarnation
+    return found.incarnation_up(worker) == incarnation
 
 
 def give_up(found: Fleet, worker: WorkerId) -> None:
@@ -38,8 +60,8 @@ def test_replacement_has_the_next_number() -> None:
     found = fleet(W1)
     assert found.down(WorkerDown(W1, 0)) == [StartWorker(W1, 1)]
     assert found.down(WorkerDown(W1, 0)) == []  # said twice
-    assert not found.up(WorkerUp(W1, 0))
-    assert found.up(WorkerUp(W1, 1))
+    assert not bring_up(found, W1, 0)
+    assert bring_up(found, W1, 1)
     assert found.workers[W1].failed_starts == 0
 
 
@@ -47,7 +69,7 @@ def test_given_up_and_another_chance() -> None:
     found = fleet(W1)
     give_up(found, W1)
     assert found.workers[W1].incarnation == STARTS_MAX
-    assert not found.up(WorkerUp(W1, STARTS_MAX))
+    assert not bring_up(found, W1, STARTS_MAX)
     assert found.start([W1]) == [StartWorker(W1, STARTS_MAX + 1)]
     assert not found.is_given_up(W1)
 
@@ -55,7 +77,7 @@ def test_given_up_and_another_chance() -> None:
 def test_a_name_that_comes_back_is_another_process() -> None:
     found = fleet(W1, W2)
     assert found.stop(W2) == [StopWorker(W2, 0)]
-    assert not found.up(WorkerUp(W2, 0))
+    assert not bring_up(found, W2, 0)
     assert found.down(WorkerDown(W2, 0)) == []
     assert found.start([W2]) == [StartWorker(W2, 1)]
     give_up(found, W2)

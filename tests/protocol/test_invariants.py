@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.protocol.starting import bring_up
 
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.routing import initial_routing
@@ -15,13 +16,14 @@ from anabranch.protocol.coordinator import (
     LaneBegan,
     LaneFinished,
     OperatorRegistered,
+    SendOrder,
     WorkerPhase,
-    WorkerUp,
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, LaneReport, TransactionReport
 from anabranch.protocol.gate import Gate
 from anabranch.protocol.invariants import InvariantBroken
+from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.worker import (
     GroupsGranted,
     HeldGroup,
@@ -53,7 +55,7 @@ def coordinator() -> CoordinatorMachine:
     """w1 is up, w2 is not; lane 1 of batch 0 is parked."""
     machine, _ = CoordinatorMachine.create(initial_routing(2, [W1, W2]))
     machine.handle(OperatorRegistered(OP))
-    machine.handle(WorkerUp(W1, 0))
+    bring_up(machine.handle, W1)
     for lane in (0, 1):
         machine.handle(LaneBegan(lane, OP, "q", Epoch(0), Lane(lane), 2))
     invariants.check_coordinator(machine)
@@ -185,9 +187,20 @@ def test_manifests(listed: tuple[int, ...]) -> None:
         invariants.check_manifest(effect, 2)
 
 
-def test_granted_is_routed() -> None:
+@pytest.mark.parametrize(("groups", "version"), [(ALL, 1), ((), 1), (ALL[:1], 0), (ALL[:1], 2)])
+def test_granted_is_routed(groups: tuple[KeyGroup, ...], version: int) -> None:
+    sent = SendOrder(1, W1, 0, WorkerOrder(OrderKind.GRANT, ALL[:1], version=1))
+    invariants.check_first_grant(coordinator(), sent)
+    sent = SendOrder(1, W1, 0, WorkerOrder(OrderKind.GRANT, groups, version=version))
     with pytest.raises(InvariantBroken, match="granted_is_routed"):
-        invariants.check_granted(coordinator(), W1, worker())
+        invariants.check_first_grant(coordinator(), sent)
+
+
+def test_owner_was_told() -> None:
+    grant = GrantLane(1, 1, {W1: (0, 1)}, {W1: 0}, None)
+    invariants.check_told(grant, W1, worker())
+    with pytest.raises(InvariantBroken, match="owner_was_told"):
+        invariants.check_told(grant, W1, WorkerMachine())
 
 
 def test_held_is_known() -> None:

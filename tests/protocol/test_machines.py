@@ -35,6 +35,8 @@ class Machines(RuleBasedStateMachine):
         self.to_do: list[tuple[WorkerId, int, data.Event]] = []
         self.writes: list[control.WriteManifest] = []
         self.starting: list[control.StartWorker] = []
+        self.grants: list[control.SendOrder] = []
+        """First grants whose answer is on its way."""
         self.tell(control.OperatorRegistered(OP))
         self.effects(starts)
 
@@ -52,6 +54,11 @@ class Machines(RuleBasedStateMachine):
                     invariants.check_manifest(effect, GROUPS)
                     self.history.check(effect)
                     self.writes.append(effect)
+                case control.SendOrder():
+                    invariants.check_first_grant(self.coordinator, effect)
+                    granted = data.GroupsGranted(effect.order.groups, effect.order.version)
+                    self.feed(effect.worker, effect.incarnation, granted)
+                    self.grants.append(effect)
                 case control.GrantLane():
                     invariants.check_grant(self.coordinator, effect)
                     self.open(effect)
@@ -59,7 +66,8 @@ class Machines(RuleBasedStateMachine):
     def open(self, grant: control.GrantLane) -> None:
         epoch, lane, lanes = task = self.requests[grant.request]
         for worker, groups in grant.owners.items():
-            incarnation, _ = self.workers[worker]
+            incarnation, machine = self.workers[worker]
+            invariants.check_told(grant, worker, machine)
             assert incarnation == grant.incarnations[worker]
             self.count += 1
             self.exchanges[worker, incarnation, self.count] = task
@@ -163,10 +171,14 @@ class Machines(RuleBasedStateMachine):
                 self.tell(control.WorkerDown(worker, incarnation))
                 return
             self.workers[worker] = incarnation, data.WorkerMachine()
-            groups = self.coordinator.routing.groups_of(worker)
-            self.feed(worker, incarnation, data.GroupsGranted(groups, 1))
             self.feed(worker, incarnation, data.OperatorInstalled(OP))
-            self.tell(control.WorkerUp(worker, incarnation))
+            self.tell(control.WorkerStarted(worker, incarnation))
+
+    @rule(pick=PICK, is_done=st.booleans())
+    def answer_grant(self, pick: int, is_done: bool) -> None:
+        if self.grants:
+            number = self.grants.pop(pick % len(self.grants)).number
+            self.tell(control.OrderDone(number) if is_done else control.OrderFailed(number))
 
     @rule(pick=st.sampled_from(NAMES))
     def crash(self, pick: WorkerId) -> None:
@@ -195,7 +207,6 @@ class Machines(RuleBasedStateMachine):
         invariants.check_coordinator(self.coordinator)
         for worker, (incarnation, machine) in self.workers.items():
             invariants.check_worker(machine)
-            invariants.check_granted(self.coordinator, worker, machine)
             invariants.check_pair(self.coordinator, worker, incarnation, machine)
 
 

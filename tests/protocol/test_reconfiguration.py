@@ -29,10 +29,10 @@ from anabranch.protocol.coordinator import (
     StartWorker,
     StopWorker,
     WorkerDown,
-    WorkerUp,
+    WorkerStarted,
 )
 from anabranch.protocol.epochs import LaneReport, TransactionReport
-from anabranch.protocol.invariants import check_coordinator, check_grant
+from anabranch.protocol.invariants import check_coordinator, check_first_grant, check_grant
 from anabranch.protocol.move_orders import OrderKind
 from anabranch.protocol.move_parts import MovePhase
 
@@ -89,11 +89,15 @@ class Fleet:
         if f"start {effect.worker}" in self.held:
             self.starting.append(effect)
         else:
-            self(WorkerUp(effect.worker, effect.incarnation))
+            self(WorkerStarted(effect.worker, effect.incarnation))
 
     def order(self, effect: SendOrder) -> None:
         name = f"{effect.order.kind.value} {effect.worker}"
-        self.log.append(name)
+        if effect.order.is_first_grant:
+            check_first_grant(self.machine, effect)
+            name = f"first {name}"
+        else:
+            self.log.append(name)
         if name in self.held:
             self.waiting.append(effect)
         else:
@@ -402,11 +406,11 @@ def test_source_that_is_down() -> None:
     fleet.down(W1)
     fleet.request("order-unaware", (W1, W2, W2, W2), (W2, W1))
     assert not fleet.machine.moves.current.is_started  # type: ignore[union-attr]
-    fleet(WorkerUp(W1, 1))
+    fleet(WorkerStarted(W1, 1))
     assert fleet.ended == [(1, "")]
 
 
-def test_source_that_starts_while_it_loses_key_groups_is_told() -> None:
+def test_source_that_starts_after_it_has_lost_key_groups() -> None:
     fleet = Fleet()
     fleet.held = {"grant w3", "start w1"}
     fleet.request("order-unaware")
@@ -415,15 +419,33 @@ def test_source_that_starts_while_it_loses_key_groups_is_told() -> None:
     assert fleet.grants == []
     fleet.answer()
     assert fleet.grants[-1].owners == {W3: (2,)}
+    fleet.held = {"first grant w1"}
+    fleet(WorkerStarted(W1, 1))
     assert "release w1" not in fleet.log
-    fleet(WorkerUp(W1, 1))
-    assert fleet.log[-1] == "release w1"
+    assert fleet.waiting[0].order.groups == (0,)
+    assert fleet.waiting[0].order.version == fleet.machine.routing.version
+
+
+def test_source_that_is_told_what_it_owns_while_it_loses_key_groups() -> None:
+    fleet = Fleet()
+    fleet.held = {"grant w3", "first grant w1"}
+    fleet.request("order-unaware")
+    fleet.down(W1)
+    grant, first = fleet.waiting
+    assert first.order.groups == (0, 2)
+    fleet(OrderDone(grant.number))  # w3 has answered
+    assert fleet.machine.routing.owners == AFTER
+    assert fleet.log.count("release w1") == 1
+    assert fleet.machine.fleet.incarnation_up(W1) is None
+    fleet(OrderDone(first.number))
+    assert fleet.machine.fleet.incarnation_up(W1) == 1
+    assert fleet.is_over
 
 
 def test_target_dies_between_its_answer_and_the_change() -> None:
     fleet = Fleet()
     fleet.held = {"grant w2", "start w3"}
-    fleet(WorkerUp(W3, 0))
+    fleet(WorkerStarted(W3, 0))
     fleet.held = {"grant w2"}
     fleet.request("order-unaware", (W2, W2, W3, W2))  # 0 to w2, 2 to w3
     assert fleet.log == ["start w3", "grant w2", "grant w3"]
@@ -432,7 +454,7 @@ def test_target_dies_between_its_answer_and_the_change() -> None:
     fleet.held.discard("grant w2")
     fleet(OrderDone(fleet.waiting[0].number))
     assert fleet.machine.routing.owners == BEFORE  # its answer does not count any more
-    fleet(WorkerUp(W3, 1))
+    fleet(WorkerStarted(W3, 1))
     assert fleet.log.count("grant w3") == 2
     assert fleet.machine.routing.owners == (W2, W2, W3, W2)
     assert fleet.is_over

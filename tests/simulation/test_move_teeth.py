@@ -10,9 +10,18 @@ import pytest
 
 from anabranch.errors import ProtocolViolation
 from anabranch.model.ids import KeyGroup
+from anabranch.model.routing import Routing
+from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import CoordinatorMachine
-from anabranch.protocol.coordinator_messages import Effect
+from anabranch.protocol.coordinator_messages import (
+    Effect,
+    SendOrder,
+    StartWorker,
+    WorkerDown,
+    WorkerStarted,
+)
+from anabranch.protocol.fleet import Fleet
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_parts import StrategyTask
 from anabranch.protocol.move_run import MoveRun
@@ -20,6 +29,7 @@ from anabranch.protocol.ownership import Ownership
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
+from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.parcels import Partial, bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
@@ -144,8 +154,78 @@ def answers_of_dead_targets_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def starting_sources_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    """A worker that was being prepared does not learn what moved away meanwhile."""
-    patch.setattr(CoordinatorMachine, "_tell_lost", lambda self, worker: [])
+    """A worker whose first grant is under way does not learn what moves away meanwhile."""
+    patch.setattr(Fleet, "incarnation_told", Fleet.incarnation_up)
+
+
+def first_grants_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A process is up as soon as it was sent what it owns."""
+    started = CoordinatorMachine._worker_started
+
+    def up_at_once(self: CoordinatorMachine, event: WorkerStarted) -> list[Effect]:
+        effects = started(self, event)
+        if effects:
+            self.fleet.up(event.worker)
+        return [*effects, *self.retry_parked(), *self.moves.poll()]
+
+    patch.setattr(CoordinatorMachine, "_worker_started", up_at_once)
+
+
+def first_grants_have_the_routing_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """A process is told what it owned when it was ordered, not when it has started."""
+    known: dict[tuple[int, str, int], Routing] = {}
+    start, started = CoordinatorProcess._start, CoordinatorMachine._worker_started
+
+    def remember(self: CoordinatorProcess, effect: StartWorker) -> None:
+        machine = self.machine
+        known[id(machine), effect.worker, effect.incarnation] = machine.routing
+        start(self, effect)
+
+    def told_late(self: CoordinatorMachine, event: WorkerStarted) -> list[Effect]:
+        routing = self.routing
+        self.routing = known[id(self), event.worker, event.incarnation]
+        try:
+            return started(self, event)
+        finally:
+            self.routing = routing
+
+    patch.setattr(CoordinatorProcess, "_start", remember)
+    patch.setattr(CoordinatorMachine, "_worker_started", told_late)
+
+
+def first_grants_have_the_newest_version(patch: pytest.MonkeyPatch) -> None:
+    """A release that overtakes the first grant of a process is older than the grant."""
+    started = CoordinatorMachine._worker_started
+
+    def newest(self: CoordinatorMachine, event: WorkerStarted) -> list[Effect]:
+        return [
+            replace(effect, order=replace(effect.order, version=10**6))
+            for effect in started(self, event)
+            if isinstance(effect, SendOrder)
+        ]
+
+    patch.setattr(CoordinatorMachine, "_worker_started", newest)
+    patch.setattr(invariants, "check_first_grant", lambda machine, sent: None)
+
+
+def failed_first_grants_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A process whose first grant failed is never up, and never replaced."""
+    patch.setattr(CoordinatorMachine, "_not_granted", lambda self, worker, event: [])
+
+
+def late_first_grants_count(patch: pytest.MonkeyPatch) -> None:
+    """The answer of a process that is gone makes its replacement an owner."""
+    down = Fleet.down
+
+    def keep_the_grant(self: Fleet, event: WorkerDown) -> list[Effect]:
+        view = self.workers.get(event.worker)
+        grant = None if view is None else view.grant
+        effects = down(self, event)
+        if view is not None:
+            view.grant = grant
+        return effects
+
+    patch.setattr(Fleet, "down", keep_the_grant)
 
 
 def revoked_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -304,6 +384,11 @@ MUTATIONS: list[Patch] = [
     owners_change_before_the_grant,
     answers_of_dead_targets_count,
     starting_sources_are_not_told,
+    first_grants_are_not_awaited,
+    first_grants_have_the_routing_of_the_start,
+    first_grants_have_the_newest_version,
+    failed_first_grants_are_forgotten,
+    late_first_grants_count,
     revoked_targets_are_not_told,
     gate_stays_closed,
     parked_lanes_wait_for_former_owners,

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +22,13 @@ from anabranch.coordinator.move_runner import MoveRunner
 from anabranch.coordinator.operator_record import (
     OperatorRecord,
     describe,
-    packed,
+    install_message,
     registered,
 )
 from anabranch.coordinator.query_clock import QueryClock
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable, unexpected
-from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import KeySpace
 from anabranch.model.routing import initial_routing
 from anabranch.processes.crash_points import crash_point
@@ -37,13 +37,20 @@ from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.protocol import coordinator as protocol
-from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.protocol.epochs import LaneReport
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.transport.auth import new_token
 from anabranch.transport.client import Peer
+from anabranch.transport.codec import different_versions
+from anabranch.transport.messages import lanes
+from anabranch.transport.messages.control import Install
+from anabranch.transport.messages.kinds import Nothing
+from anabranch.transport.messages.names import NAMES, Request, WorkerCall
 from anabranch.transport.server import Reply, Server
-from anabranch.transport.wire import Message, decode
 
 _log = logging.getLogger("anabranch.coordinator")
+
+LaneAnswer = protocol.GrantLane | protocol.ConfirmFinish
 
 
 class Coordinator:
@@ -71,7 +78,7 @@ class Coordinator:
         self.store_lock = threading.Lock()
         """Guards the store."""
         self._operators: dict[str, OperatorRecord] = {}
-        self._requests: dict[int, Future[Message]] = {}
+        self._requests: dict[int, Future[LaneAnswer]] = {}
         self._request_ids = itertools.count(1)
         self._definition_ids = itertools.count(1)
         self._stopped = False
@@ -84,8 +91,7 @@ class Coordinator:
             lambda worker, incarnation: make_config(
                 worker=worker, incarnation=f"{self._run_id}-{incarnation}", token=self.token
             ),
-            self._prepare_worker,
-            self._worker_up,
+            self._worker_started,
             lambda worker, incarnation, reason: self._dispatch(
                 protocol.WorkerDown(worker, incarnation, reason)
             ),
@@ -131,20 +137,26 @@ class Coordinator:
             )
         definition_id = next(self._definition_ids)
         is_restored = record.restored_epoch is not None
-        pickled = packed(name, definition_id, definition, is_restored)
+        install = install_message(name, definition_id, definition, is_restored)
         if is_restored:
             initial = []  # it is in the savepoint's state
         with self._lock:
             self._operators[name] = OperatorRecord(
-                name, definition, pickled, initial, definition_id, is_restored
+                name, definition, install, initial, definition_id, is_restored
             )
         self.announce(name)
         for worker, peer in self._pool.peers().items():
             try:
-                peer.send("install", pickled)
+                self._install(worker, peer, install)
             except ServiceUnavailable as error:  # its replacement gets the operator when it starts
-                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+                _log.info("Worker %s went away while it was started: %s", worker, error)
         return definition_id
+
+    def _install(self, worker: WorkerId, peer: Peer, install: Install) -> None:
+        """A worker that a rescale has added imports its libraries beside batches of the others."""
+        with self._lock:
+            owns_nothing = worker not in self._machine.routing.owners
+        peer.call(replace(install, in_background=owns_nothing))
 
     def announce(self, name: str) -> None:
         """Tell the protocol what the location holds of an operator."""
@@ -193,51 +205,65 @@ class Coordinator:
 
     # -- calls --
 
-    def action(self, name: str, body: bytes) -> Message:
+    def call(self, request: Request) -> object:
         """Calls of lanes and of the tick source."""
-        message = decode(body)
-        match name:
-            case "begin":
-                return self._begin(message)
-            case "finish":
-                return self._finish(message)
-            case "tick":
-                return {"tick": self._tick(message["operator"])}
-        raise AnabranchError(f"Unknown call '{name}': service and task versions differ.")
+        match request:
+            case lanes.Begin():
+                return self._begin(request)
+            case lanes.Finish():
+                return self._finish(request)
+            case lanes.Tick():
+                return lanes.TickDue(self._is_tick_due(request.operator))
+            case _:
+                raise _misdirected(request)
 
-    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Reply:
+    def exchange(self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Reply:
         """Lanes send rows to workers only."""
         raise InvalidArgument("Rows go to a worker, not to the coordinator.")
 
-    def _begin(self, message: Message) -> Message:
-        name = message["operator"]
+    def _begin(self, request: lanes.Begin) -> lanes.LaneGrant:
+        name, epoch = request.operator, request.epoch
         if name not in self._operators:
             raise ServiceUnavailable(f"Operator '{name}' is not registered in this service.")
-        operator, epoch = self._operators[name], message["epoch"]
-        if operator.definition_id != message["definition"]:
+        operator = self._operators[name]
+        if operator.definition_id != request.definition:
             raise InvalidArgument(
                 f"Operator '{name}' was defined again after this query was built. Start a query "
                 "from the newest DataFrame, and give operators of one query names of their own."
             )
-        asked, is_first = steady_clock.now(), not message["is_retry"]
+        asked, is_first = steady_clock.now(), not request.is_retry
         if is_first:
-            operator.check_begin(epoch, message["attempt"])
-        grant = self._request(
-            lambda request: protocol.LaneBegan(
-                request,
-                name,
-                message["query_id"],
-                Epoch(epoch),
-                Lane(message["lane"]),
-                message["lanes"],
+            operator.check_begin(epoch, request.attempt)
+        granted = self._request(
+            lambda number: protocol.LaneBegan(
+                number, name, request.query_id, epoch, request.lane, request.lanes
             )
         )
-        times = self._times(operator, message["query_id"], epoch)
+        assert isinstance(granted, protocol.GrantLane)
+        times = self._times(operator, request.query_id, epoch)
         if is_first:
             with self._lock:  # only now: what is refused, or parked, changes nothing
-                operator.note_begin(epoch, message["attempt"], asked)
-        waits = operator.waits(epoch, bool(grant["shadows"]))
-        return {**grant, "times": asdict(times), "initial": operator.initial, "waits": waits}
+                operator.note_begin(epoch, request.attempt, asked)
+        waits = operator.waits(epoch, bool(granted.shadows))
+        return lanes.LaneGrant(
+            granted.version,
+            granted.base,
+            self._addresses(granted, granted.owners),
+            self._addresses(granted, granted.shadows),
+            times,
+            tuple(operator.initial),
+            None if waits is None else tuple(waits),
+        )
+
+    def _addresses(
+        self, granted: protocol.GrantLane, groups_of: dict[WorkerId, tuple[int, ...]]
+    ) -> tuple[lanes.LaneOwner, ...]:
+        return tuple(
+            lanes.LaneOwner(
+                worker, self._pool.address(worker, granted.incarnations[worker]), groups
+            )
+            for worker, groups in groups_of.items()
+        )
 
     def _times(self, operator: OperatorRecord, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:
@@ -246,42 +272,31 @@ class Coordinator:
                 operator.times = epoch, times
             return operator.times[1]
 
-    def _finish(self, message: Message) -> Message:
-        operator = self._operators[message["operator"]]
-        operator.note_finish(message["lane"], message["stats"])
-        report = LaneReport(
-            tuple(
-                TransactionReport(
-                    tx["worker"], tuple(tx["groups"]), tx["changelog"], tuple(tx["deferred"])
-                )
-                for tx in message["transactions"]
+    def _finish(self, request: lanes.Finish) -> Nothing:
+        operator = self._operators[request.operator]
+        operator.note_finish(request.lane, request.stats)
+        report = LaneReport(tuple(done.report for done in request.transactions))
+        self._request(
+            lambda number: protocol.LaneFinished(
+                number, operator.name, request.epoch, request.lane, request.lanes, report
             )
         )
-        return self._request(
-            lambda request: protocol.LaneFinished(
-                request,
-                operator.name,
-                Epoch(message["epoch"]),
-                Lane(message["lane"]),
-                message["lanes"],
-                report,
-            )
-        )
+        return Nothing()
 
-    def _tick(self, name: str) -> bool:
+    def _is_tick_due(self, name: str) -> bool:
         query_id = self.query_of(name)
         return query_id is not None and self._clock.wants_batch(name, query_id)
 
-    def _request(self, make_event: Callable[[int], protocol.Event]) -> Message:
-        request, future = next(self._request_ids), Future[Message]()
+    def _request(self, make_event: Callable[[int], protocol.Event]) -> LaneAnswer:
+        number, future = next(self._request_ids), Future[LaneAnswer]()
         with self._lock:
             if self._stopped:
                 raise ServiceUnavailable("The state service was stopped.")
-            self._requests[request] = future
+            self._requests[number] = future
         try:
-            self._dispatch(make_event(request))
+            self._dispatch(make_event(number))
         except BaseException:
-            self._requests.pop(request, None)
+            self._requests.pop(number, None)
             raise
         return future.result()
 
@@ -298,10 +313,8 @@ class Coordinator:
     def _perform(self, effects: list[protocol.Effect]) -> None:
         for effect in effects:
             match effect:
-                case protocol.GrantLane():
-                    self._grant(effect)
-                case protocol.ConfirmFinish():
-                    self._answer(effect.request, {})
+                case protocol.GrantLane() | protocol.ConfirmFinish():
+                    self._answer(effect.request, effect)
                 case protocol.RefuseRequest():
                     self._answer(effect.request, effect.error)
                 case protocol.BindQuery():
@@ -311,10 +324,16 @@ class Coordinator:
                     self._write_manifest(effect)
                 case protocol.StartWorker():
                     self._pool.start(effect.worker, effect.incarnation)
+                case protocol.StopWorker():
+                    self._pool.retire(effect.worker, effect.incarnation)
+                case protocol.SendOrder():
+                    self.moves.send(effect)
+                case protocol.MoveEnded():
+                    self.moves.ended(effect)
                 case _:
-                    self.moves.perform(effect)
+                    unhandled(effect)
 
-    def _answer(self, request: int, answer: Message | AnabranchError) -> None:
+    def _answer(self, request: int, answer: LaneAnswer | AnabranchError) -> None:
         future = self._requests.pop(request, None)
         if future is None:
             return
@@ -322,25 +341,6 @@ class Coordinator:
             future.set_exception(answer)
         else:
             future.set_result(answer)
-
-    def _grant(self, effect: protocol.GrantLane) -> None:
-        def members(groups_of: dict[WorkerId, tuple[int, ...]]) -> list[Message]:
-            return [
-                {
-                    "worker": worker,
-                    "address": self._pool.address(worker, effect.incarnations[worker]),
-                    "groups": groups,
-                }
-                for worker, groups in groups_of.items()
-            ]
-
-        grant = {
-            "version": effect.version,
-            "base": effect.base,
-            "owners": members(effect.owners),
-            "shadows": members(effect.shadows),
-        }
-        self._answer(effect.request, grant)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
         name, epoch = effect.operator, effect.epoch
@@ -357,12 +357,7 @@ class Coordinator:
         self.moves.batch_committed(name, seconds)
         self._maintenance.after_commit(name, epoch)
 
-    def _prepare_worker(self, worker: WorkerId, peer: Peer) -> None:
-        with self._lock:
-            routing = self._machine.routing
-        peer.call("grant", {"groups": routing.groups_of(worker), "version": routing.version})
-
-    def _worker_up(self, worker: WorkerId, incarnation: int) -> None:
+    def _worker_started(self, worker: WorkerId, incarnation: int) -> None:
         """The worker is in the pool now, so later definitions reach it; here come the earlier ones.
 
         One that comes both ways is installed once.
@@ -374,10 +369,15 @@ class Coordinator:
             operators = list(self._operators.values())
         for operator in operators:
             try:
-                peer.send("install", operator.pickled)
+                self._install(worker, peer, operator.install)
             except ServiceUnavailable as error:  # its end is reported by the pool
-                _log.info("Worker %s went away while it was prepared: %s", worker, error)
+                _log.info("Worker %s went away while it was started: %s", worker, error)
                 return
             except AnabranchError as error:  # the other operators need the worker all the same
                 _log.error("Worker %s: %s", worker, error)
-        self._dispatch(protocol.WorkerUp(worker, incarnation))
+        self._dispatch(protocol.WorkerStarted(worker, incarnation))
+
+
+def _misdirected(request: WorkerCall) -> AnabranchError:
+    name = NAMES[type(request)]
+    return different_versions(f"Call '{name}' is for workers, not for the coordinator")

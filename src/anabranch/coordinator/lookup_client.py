@@ -18,6 +18,7 @@ from anabranch.processor.readers import Reader, reader_of
 from anabranch.protocol.coordinator import CoordinatorMachine
 from anabranch.state.contract import Sections
 from anabranch.transport.client import Peer
+from anabranch.transport.messages.state import LookUp
 from anabranch.transport.packing import pack_keys
 
 LOOKUP_SECONDS_MAX = 60.0
@@ -116,15 +117,9 @@ class LookupClient:
             asked.setdefault(peer.address, (peer, []))[1].append(group)
         answers: list[Sections] = []
         for peer, some in asked.values():
-            message = {
-                "operator": operator,
-                "definition": definition,
-                "section": section,
-                "as_of": as_of,
-                "keys": pack_keys(keys.filter(pa.array(np.isin(groups, some)))),
-            }
-            for _, sections in peer.stream("look-up", message, LOOKUP_SECONDS_MAX):
-                answers.append(sections)
+            wanted = pack_keys(keys.filter(pa.array(np.isin(groups, some))))
+            request = LookUp(operator, definition, section, as_of, wanted)
+            answers += [parcel.tables for parcel in peer.stream(request, LOOKUP_SECONDS_MAX)]
         return as_of, answers
 
     def _peer(self, owner: str) -> Peer:

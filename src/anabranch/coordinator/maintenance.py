@@ -6,16 +6,17 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from anabranch.durability.heat import merged_heat
 from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import Epoch, WorkerId
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.transport.client import Peer
+from anabranch.transport.messages.control import Committed
 
 _log = logging.getLogger("anabranch.maintenance")
 
@@ -84,14 +85,14 @@ class Maintenance:
         with self._lock:
             return self._heat.get(operator)
 
-    def keep(self, operator: str, snapshots: list[str]) -> None:
+    def keep(self, operator: str, snapshots: Iterable[str]) -> None:
         """Snapshots that were taken for another reason count as well."""
         taken = [FileRef.from_json(json.loads(text)) for text in snapshots]
         with self._lock:
             known = self._snapshots.setdefault(operator, [])
             known.extend(FinishedSnapshot(ref) for ref in taken)
 
-    def publish(self, operator: str, snapshots: list[str]) -> None:
+    def publish(self, operator: str, snapshots: Collection[str]) -> None:
         """Snapshots of the last epoch take the place of older files at once."""
         taken = [FileRef.from_json(json.loads(text)) for text in snapshots]
         with self._store_lock:
@@ -128,15 +129,15 @@ class Maintenance:
 
     def _tell_workers(self, operator: str, epoch: int) -> None:
         """All at once: what they do needs state of this epoch, and the next one begins soon."""
-        message = {"operator": operator, "epoch": epoch, "moving": self._is_moving()}
+        message = Committed(operator, Epoch(epoch), self._is_moving())
         heat: list[str | None] = []
 
         def tell(worker: WorkerId, peer: Peer) -> None:
             note = None
             try:
-                reply = peer.call("committed", message)
-                self.keep(operator, reply["snapshots"])
-                note = reply["heat"]
+                reply = peer.call(message)
+                self.keep(operator, reply.snapshots)
+                note = reply.heat
             except AnabranchError as error:  # the others are not concerned
                 _log.warning("Worker %s after batch %s: %s", worker, epoch, error)
             except Exception:

@@ -8,13 +8,14 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from anabranch.coordinator.batch_watch import BatchWatch
 from anabranch.coordinator.move_handle import CANCELLED, STOPPED, GateClock, MoveHandle, Progress
 from anabranch.coordinator.move_request import MoveWish, OpenRequest
+from anabranch.coordinator.order_message import order_message
 from anabranch.coordinator.planning import (
     COPY_BYTES_PER_SECOND,
     Forecast,
@@ -35,17 +36,19 @@ from anabranch.migration.strategies import STANDBY
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.protocol import coordinator as protocol
-from anabranch.protocol.move_orders import OrderKind, WorkerOrder
+from anabranch.protocol.move_orders import WorkerOrder
 from anabranch.protocol.move_parts import MovePhase
 from anabranch.protocol.move_queue import SUPERSEDED
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.control import GroupLoad, Loads, SetRate
+from anabranch.transport.messages.kinds import Call
+from anabranch.transport.messages.orders import Order, OrderReply, SaveReply
 
 _log = logging.getLogger("anabranch.moves")
 
 IDLE_SECONDS = 1.0
 """Without a batch for so long, a move does not wait for the next one."""
 
-PACED_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 48 << 20}
+ADAPTIVE_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 48 << 20}
 """Strategies whose copies adapt to the batches, and how slow they may become.
 
 Under `lazy` batches fetch what has not come, so that they are slow until all has come.
@@ -62,7 +65,7 @@ class MoveRunner:
         dispatch: Callable[[protocol.Event], None],
         pool: WorkerPool,
         batches: BatchWatch,
-        publish: Callable[[str, list[str]], None],
+        publish: Callable[[str, Collection[str]], None],
     ) -> None:
         self._machine = machine
         self._lock = lock
@@ -82,10 +85,10 @@ class MoveRunner:
         """The last request."""
         self._cancelled: set[int] = set()
         self.gate = GateClock()
-        self._pacer: RateController | None = None
+        self._controller: RateController | None = None
         self._news: queue.SimpleQueue[tuple[str, float | None] | None] = queue.SimpleQueue()
         """Operator and seconds (None: not known) of each committed batch; None: stop."""
-        self._thread = threading.Thread(target=self._pace, name="anabranch-moves", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="anabranch-moves", daemon=True)
         self._thread.start()
 
     @property
@@ -126,34 +129,34 @@ class MoveRunner:
     def rebalance(self) -> TargetLayout:
         """Plan by measured load: rows lately, or bytes if there are none or not all are known."""
         loads = self._loads()
-        is_known = not any(load["unseen"] for load in loads.values())
-        kind = "rows" if is_known and any(load["rows"] for load in loads.values()) else "bytes"
-        load = {group: float(load[kind]) for group, load in loads.items()}
+        is_known = not any(load.unseen for load in loads.values())
+        by_rows = is_known and any(load.rows for load in loads.values())
+        load = {g: float(load.rows if by_rows else load.bytes) for g, load in loads.items()}
         return rebalanced(self.wanted(), load)
 
     def forecast(self, plan: TargetLayout, wish: MoveWish) -> Forecast:
         """What a request would do."""
-        sizes = {group: load["bytes"] for group, load in self._loads().items()}
+        sizes = {group: load.bytes for group, load in self._loads().items()}
         rate, wait = self._usual_rate(wish), self._batches.usual_wait(IDLE_SECONDS)
         return forecast(wish.strategy, self.plan(), plan, sizes, rate, wish.options, wait)
 
     def _usual_rate(self, wish: MoveWish) -> int:
         """Bytes a second that copies begin with."""
         rate = wish.bytes_per_second or COPY_BYTES_PER_SECOND
-        if wish.strategy in PACED_STRATEGIES and self._batches.is_busy():
-            rate = min(rate, max(START_BYTES_PER_SECOND, PACED_STRATEGIES[wish.strategy]))
+        if wish.strategy in ADAPTIVE_STRATEGIES and self._batches.is_busy():
+            rate = min(rate, max(START_BYTES_PER_SECOND, ADAPTIVE_STRATEGIES[wish.strategy]))
         return rate
 
-    def _loads(self) -> dict[int, Counter[str]]:
-        """Bytes and recent rows of each key group, over all operators."""
-        total: dict[int, Counter[str]] = {}
+    def _loads(self) -> dict[int, GroupLoad]:
+        """What each key group costs, over all operators."""
+        total: dict[int, GroupLoad] = {}
         for peer in self._pool.peers().values():
             try:
-                groups = peer.call("groups", {}, timeout_seconds=10)["groups"]
+                groups = peer.call(Loads(), timeout_seconds=10).groups
             except AnabranchError:
                 continue  # it just went away
             for group, load in groups.items():
-                total.setdefault(int(group), Counter()).update(load)
+                total[group] = total.get(group, GroupLoad()) + load
         return total
 
     def ask(self, make_plan: Callable[[MoveRunner], TargetLayout], wish: MoveWish) -> MoveHandle:
@@ -189,15 +192,15 @@ class MoveRunner:
             before = now if replaced is None else replaced.before
             wanted = self.wanted() if wish.strategy == STANDBY else plan
             self._latest, self._moves[number] = number, OpenRequest(move, wish, before, wanted)
-            self._pacer = self._pacer_of(wish)
+            self._controller = self._controller_of(wish)
         self._dispatch(event)
         return move
 
-    def _pacer_of(self, wish: MoveWish) -> RateController | None:
+    def _controller_of(self, wish: MoveWish) -> RateController | None:
         rate, target = wish.bytes_per_second, wish.latency_target
-        if wish.strategy not in PACED_STRATEGIES and not rate and not target:
+        if wish.strategy not in ADAPTIVE_STRATEGIES and not rate and not target:
             return None
-        least = PACED_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
+        least = ADAPTIVE_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
         return RateController(self._batches.seconds_before(), target, rate, least)
 
     def _cancel(self, move: MoveHandle) -> MoveHandle:
@@ -217,19 +220,13 @@ class MoveRunner:
 
     # -- for the coordinator --
 
-    def perform(self, effect: protocol.Effect) -> None:
-        """An effect that concerns moves."""
-        match effect:
-            case protocol.SendOrder():
-                name = f"anabranch-order-{effect.number}"
-                threading.Thread(target=self._send, args=(effect,), name=name, daemon=True).start()
-            case protocol.StopWorker():
-                self._pool.retire(effect.worker, effect.incarnation)
-            case protocol.MoveEnded():
-                self._ended(effect)
+    def send(self, effect: protocol.SendOrder) -> None:
+        """Let a worker carry out an order, in the background."""
+        name = f"anabranch-order-{effect.number}"
+        threading.Thread(target=self._send, args=(effect,), name=name, daemon=True).start()
 
     def batch_committed(self, operator: str, seconds: float | None) -> None:
-        """For the pace."""
+        """For the rate of copies."""
         self._news.put((operator, seconds))
 
     def stop(self) -> None:
@@ -245,46 +242,39 @@ class MoveRunner:
     def _send(self, effect: protocol.SendOrder) -> None:
         kind = effect.order.kind
         peer = self._pool.peers().get(effect.worker)
-        crash_point("coordinator", f"order-{kind.value}")
+        if not effect.order.is_first_grant:
+            crash_point("coordinator", f"order-{kind.value}")
         try:
             if peer is None or self._pool.address(effect.worker, effect.incarnation) is None:
                 raise AnabranchError(f"Worker {effect.worker} is gone.")
-            reply = peer.call(kind.value, self._body(effect.order))
-            if kind is OrderKind.SAVE:
-                for operator, snapshots in reply["snapshots"].items():
+            message: Call[OrderReply | SaveReply] = self._message(effect.order)
+            reply = peer.call(message)
+            if isinstance(reply, SaveReply):
+                for operator, snapshots in reply.snapshots.items():
                     self._publish(operator, snapshots)
         except Exception as error:  # whatever it is, the move goes on another way
             _log.info("Order %s to %s failed: %s", kind.value, effect.worker, error)
             self._dispatch(protocol.OrderFailed(effect.number, str(error)))
             return
-        self._dispatch(protocol.OrderDone(effect.number, reply.get("counters", {})))
+        self._dispatch(protocol.OrderDone(effect.number, reply.counters))
 
-    def _body(self, order: WorkerOrder) -> Message:
-        peers = self._pool.peers()
+    def _message(self, order: WorkerOrder) -> Order:
+        peer = None if order.peer is None else self._pool.peers().get(order.peer)
+        address = None if peer is None else peer.address
         with self._lock:
-            pacer = self._pacer
+            rate = None if self._controller is None else self._controller.rate
             epochs = {name: view.committed for name, view in self._machine.operators.items()}
-        return {
-            "groups": order.groups,
-            "peer": order.peer,
-            "address": peers[order.peer].address if order.peer in peers else None,
-            "version": order.version,
-            "arrival": order.arrival.value,
-            "ready_first": order.ready_first,
-            "order": order.order.value,
-            "by_bin": order.by_bin,
-            "rate": None if pacer is None else pacer.rate,
-            "epochs": epochs,
-        }
+        return order_message(order, address, rate, epochs)
 
-    def _ended(self, effect: protocol.MoveEnded) -> None:
+    def ended(self, effect: protocol.MoveEnded) -> None:
+        """Nothing is left to do for a request."""
         with self._lock:
             found = self._moves.pop(effect.number, None)
             was_cancelled = effect.number in self._cancelled
             self._cancelled.discard(effect.number)
             counters = {**effect.counters, **self.gate.take()}
-            if self._pacer is not None and effect.number == self._latest:
-                counters["slowdowns"] = self._pacer.slowdowns
+            if self._controller is not None and effect.number == self._latest:
+                counters["slowdowns"] = self._controller.slowdowns
         if found is None:
             return
         reason = effect.reason
@@ -316,9 +306,9 @@ class MoveRunner:
                 return Progress(0, 0, 0, 0), {}
             return _progress(phases), dict(current.counters)
 
-    # -- pace --
+    # -- rate --
 
-    def _pace(self) -> None:
+    def _watch(self) -> None:
         while True:
             is_silent, news = False, None
             try:
@@ -337,17 +327,17 @@ class MoveRunner:
 
     def _committed(self, operator: str, seconds: float | None) -> None:
         with self._lock:
-            pacer = self._pacer if self._moves else None
-        if pacer is not None and seconds is not None:
-            before = pacer.rate
-            if pacer.batch_took(operator, seconds, time.monotonic()) != before:
-                self._tell(pacer.rate)
+            controller = self._controller if self._moves else None
+        if controller is not None and seconds is not None:
+            before = controller.rate
+            if controller.batch_took(operator, seconds, time.monotonic()) != before:
+                self._tell(controller.rate)
 
     def _idle(self) -> None:
         with self._lock:
             current = self._machine.moves.current
             found = self._moves.get(current.request.number) if current is not None else None
-            pacer = self._pacer
+            controller = self._controller
         if found is None:
             return
         # A slow batch is no pause: it is slow perhaps because of the move.
@@ -357,17 +347,17 @@ class MoveRunner:
         if not seen.is_idle:
             return
         self._dispatch(protocol.BatchesIdle(seen.ended))
-        if pacer is not None:
-            before = pacer.rate
-            if pacer.nothing_runs() != before:
-                self._tell(pacer.rate)
+        if controller is not None:
+            before = controller.rate
+            if controller.nothing_runs() != before:
+                self._tell(controller.rate)
 
     def _tell(self, rate: int) -> None:
         for peer in self._pool.peers().values():
             try:
-                peer.call("pace", {"rate": rate}, timeout_seconds=5)
+                peer.call(SetRate(rate), timeout_seconds=5)
             except AnabranchError as error:
-                _log.info("%s was not told the pace: %s", peer.name, error)
+                _log.info("%s was not told the rate: %s", peer.name, error)
 
 
 def _progress(phases: Mapping[str, int]) -> Progress:

@@ -23,7 +23,7 @@ from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.protocol.coordinator_messages import OperatorRegistered
 from anabranch.protocol.epochs import TransactionReport
-from anabranch.transport.wire import encode
+from anabranch.transport.messages.control import Install, OperatorStatus, Status, WorkerStatus
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
@@ -48,7 +48,7 @@ class OperatorRecord:
 
     name: str
     definition: OperatorDefinition
-    pickled: bytes
+    install: Install
     initial: list[str]
     definition_id: int
     is_restored: bool = False
@@ -126,17 +126,13 @@ class OperatorRecord:
         return timing.seconds
 
 
-def packed(
-    name: str, definition_id: int, definition: OperatorDefinition, is_restored: bool
-) -> bytes:
+def install_message(
+    name: str, definition_id: int, definition: OperatorDefinition, is_restored: bool = False
+) -> Install:
     """An operator as it is installed in workers."""
-    header = {
-        "operator": name,
-        "definition": definition_id,
-        "python_path": [os.path.abspath(path) for path in sys.path],
-        "restored": is_restored,
-    }
-    return encode(header) + b"\n" + bytes(cloudpickle.dumps(definition))
+    path = tuple(os.path.abspath(path) for path in sys.path)
+    pickled = bytes(cloudpickle.dumps(definition))
+    return Install(name, definition_id, path, is_restored, in_background=False, pickled=pickled)
 
 
 def registered(
@@ -167,7 +163,7 @@ def describe(
     reports = {}
     for worker, peer in pool.peers().items():
         try:
-            reports[worker] = peer.call("status", {}, timeout_seconds=10)
+            reports[worker] = peer.call(Status(), timeout_seconds=10)
         except AnabranchError:
             continue  # it just went away; the next call shows its replacement
     return {
@@ -200,37 +196,45 @@ def describe(
     }
 
 
-def _totals(report: Mapping[str, Any] | None) -> dict[str, int]:
-    operators = report["operators"].values() if report else []
-    return {key: sum(op[key] for op in operators) for key in ("rows", "bytes")}
+def _totals(report: WorkerStatus | None) -> dict[str, int]:
+    return _added_up(report.operators.values() if report else ())
 
 
-def _operator_totals(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> dict[str, int]:
-    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
-    return {key: sum(op[key] for op in found) for key in ("rows", "bytes")}
+def _operator_totals(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> dict[str, int]:
+    return _added_up(_of_operator(name, reports))
 
 
-def _in_memory(name: str, reports: Mapping[WorkerId, Mapping[str, Any]], routing: Routing) -> float:
+def _added_up(found: Iterable[OperatorStatus]) -> dict[str, int]:
+    held = list(found)
+    return {"rows": sum(each.rows for each in held), "bytes": sum(each.bytes for each in held)}
+
+
+def _of_operator(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> list[OperatorStatus]:
+    return [report.operators[name] for report in reports.values() if name in report.operators]
+
+
+def _in_memory(name: str, reports: Mapping[WorkerId, WorkerStatus], routing: Routing) -> float:
     """Share of the state, by bins; after a restart it comes from the store."""
-    found = {w: r for w, r in reports.items() if name in r["operators"]}
     here = 0.0
     for worker in set(routing.owners):
-        groups = len(routing.groups_of(worker))
-        if worker in found:  # else it has just started, or just gone
-            report = found[worker]
-            here += groups - report["operators"][name]["bins_in_store"] / report["bins"]
+        report = reports.get(worker)
+        if report is not None and name in report.operators:  # else it has just started, or gone
+            in_store = report.operators[name].bins_in_store
+            here += len(routing.groups_of(worker)) - in_store / report.bins
     return round(max(0.0, here / max(1, len(routing.owners))), 3)
 
 
-def _hit_rate(name: str, reports: Mapping[WorkerId, Mapping[str, Any]]) -> float | None:
+def _hit_rate(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> float | None:
     """Share of rows whose key was in memory, since the workers started.
 
     None: there were none, or the backend does not tell.
     """
-    found = [r["operators"][name] for r in reports.values() if name in r["operators"]]
-    rows = sum(operator["rows_seen"] for operator in found)
-    missed = [operator["rows_missed"] for operator in found]
-    return round(max(0.0, 1 - sum(missed) / rows), 4) if rows and None not in missed else None
+    rows, missed = 0, 0
+    for operator in _of_operator(name, reports):
+        if operator.rows_missed is None:
+            return None
+        rows, missed = rows + operator.rows_seen, missed + operator.rows_missed
+    return round(max(0.0, 1 - missed / rows), 4) if rows else None
 
 
 def written_files(

@@ -11,9 +11,31 @@ from typing import Any
 from anabranch.errors import InvalidArgument
 from anabranch.migration.assignment import assign, by_load, minimal
 from anabranch.migration.plan import GroupMove, moves_between
-from anabranch.migration.steps import Copy, Import, NextEpoch, Outcome, Steps, Together
+from anabranch.migration.steps import (
+    AddCount,
+    CatchUp,
+    Clean,
+    CloseGate,
+    Connect,
+    Copy,
+    Flip,
+    Import,
+    Lag,
+    LoadAll,
+    NextEpoch,
+    OpenGate,
+    Outcome,
+    Quiet,
+    Restart,
+    SaveAll,
+    Shadow,
+    Step,
+    Steps,
+    Together,
+)
 from anabranch.migration.strategies import steps_of
 from anabranch.model.ids import WorkerId
+from anabranch.protocol.exhaustive import unhandled
 
 COPY_BYTES_PER_SECOND = 200 << 20
 """What a move of memory between two processes reaches at least; for estimates only."""
@@ -94,7 +116,7 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
     outcome: Outcome | None = None
     while True:
         try:
-            wanted = steps.send(outcome)
+            wanted: Step = steps.send(outcome)
         except StopIteration:
             return count
         copied = 0
@@ -108,6 +130,12 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
                 for part in wanted.parts:
                     heapq.heapreplace(ends, ends[0] + _waits(part, bytes_of))
                 count += max(ends)
+            case Connect() | CatchUp() | Flip() | Clean() | Shadow() | Lag() | AddCount():
+                pass
+            case CloseGate() | Quiet() | SaveAll() | Restart() | LoadAll() | OpenGate():
+                pass
+            case _:
+                unhandled(wanted)
         outcome = Outcome({"bytes": copied})
 
 

@@ -55,7 +55,7 @@ class ServiceMoves:
             "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
         **how
             wait : bool: return only at the end.
-            bytes_per_second : int: limit for copies ("live" and "lazy" adapt their pace).
+            bytes_per_second : int: limit for copies ("live" and "lazy" adapt it).
             latency_target : float: seconds that a batch may take before copies slow down; by
             default 1.1 times the median of the batches before.
             Options of the strategy: wave, delta (live), batch (meces, megaphone), plan

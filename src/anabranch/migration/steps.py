@@ -181,5 +181,5 @@ class Outcome:
         return self.counters.get(name, 0)
 
 
-Steps = Generator[Any, Any, None]
+Steps = Generator["Step", Any, None]
 """A strategy that runs: yields a Step, is sent its Outcome."""

@@ -1,4 +1,4 @@
-"""The coordinator's workers as processes: started, prepared, watched, replaced, stopped."""
+"""The coordinator's workers as processes: started, watched, replaced, stopped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from anabranch.model.ids import WorkerId
 from anabranch.processes.launcher import Launcher, StartedWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.transport.client import Peer, forget
+from anabranch.transport.messages.control import Ping
 
 _log = logging.getLogger("anabranch.coordinator")
 
@@ -36,14 +37,12 @@ class WorkerPool:
         self,
         launcher: Launcher,
         make_config: Callable[[WorkerId, int], WorkerConfig],
-        prepare: Callable[[WorkerId, Peer], None],
-        on_up: Callable[[WorkerId, int], None],
+        on_started: Callable[[WorkerId, int], None],
         on_down: Callable[[WorkerId, int, str], None],
     ) -> None:
         self._launcher = launcher
         self._make_config = make_config
-        self._prepare = prepare
-        self._on_up = on_up
+        self._on_started = on_started
         self._on_down = on_down
         self._members: dict[WorkerId, Member] = {}
         self._retired: set[tuple[WorkerId, int]] = set()
@@ -62,12 +61,12 @@ class WorkerPool:
             self._retired.add((worker, incarnation))
             member = self._members.get(worker)
             if member is None or member.incarnation != incarnation:
-                return  # still starting: it ends as soon as it is up
+                return  # still starting: it ends as soon as it has
             del self._members[worker]
         self._spawn(lambda: self._end(member), f"anabranch-end-{worker}")
 
     def peers(self) -> dict[WorkerId, Peer]:
-        """Workers that are up."""
+        """Workers whose process runs."""
         with self._lock:
             return {worker: member.peer for worker, member in self._members.items()}
 
@@ -119,12 +118,6 @@ class WorkerPool:
             self._on_down(worker, incarnation, str(error))
             return
         peer = Peer(handle.address, config.token, f"Worker {worker}")
-        try:
-            self._prepare(worker, peer)
-        except AnabranchError as error:
-            _log.warning("Worker %s could not be prepared: %s", worker, error)
-            handle.kill()  # its end is reported by the launcher
-            return
         member = Member(incarnation, handle, peer)
         with self._lock:
             is_retired = (worker, incarnation) in self._retired
@@ -133,8 +126,8 @@ class WorkerPool:
         if is_retired:
             self._end(member)
             return
-        _log.info("Worker %s is up: process %s", worker, handle.pid)
-        self._on_up(worker, incarnation)
+        _log.info("Worker %s has started: process %s", worker, handle.pid)
+        self._on_started(worker, incarnation)
 
     @staticmethod
     def _end(member: Member) -> None:
@@ -163,7 +156,7 @@ class WorkerPool:
                 members = dict(self._members)
             for worker, member in members.items():
                 try:
-                    member.peer.call("ping", {}, timeout_seconds=PING_SECONDS_MAX)
+                    member.peer.call(Ping(), timeout_seconds=PING_SECONDS_MAX)
                 except ServiceUnavailable:
                     if not self._stopping.is_set() and self.pids().get(worker) == member.handle.pid:
                         _log.warning("Worker %s does not answer; it is killed.", worker)

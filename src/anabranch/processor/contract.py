@@ -8,23 +8,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from anabranch.model.batch_times import BatchTimes as BatchTimes
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
 INITIAL_ROWS = "rows"
 """Section name in the files that keep an operator's initial state."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTimes:
-    """Spark's clock readings for one batch, in milliseconds; the same on every retry."""
-
-    processing_time_ms: int
-    watermark_ms: int
-    """Fires event-time timers and closes windows."""
-    late_watermark_ms: int
-    """Rows at or before it are late: the watermark of the batch before, as in Spark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from anabranch.protocol.coordinator_messages import (
     StartWorker,
     StopWorker,
     WorkerDown,
-    WorkerUp,
+    WorkerStarted,
     WriteManifest,
 )
 from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionReport
@@ -75,7 +75,7 @@ __all__ = [
     "StopWorker",
     "WorkerDown",
     "WorkerPhase",
-    "WorkerUp",
+    "WorkerStarted",
     "WorkerView",
     "WriteManifest",
 ]
@@ -166,14 +166,14 @@ class CoordinatorMachine:
                 return self._manifest_written(event)
             case ManifestFailed():
                 return self._manifest_failed(event)
-            case WorkerUp():
-                return self._worker_up(event)
+            case WorkerStarted():
+                return self._worker_started(event)
             case WorkerDown():
                 return self._worker_down(event)
             case MoveRequested():
                 return self.moves.request(event)
             case OrderDone() | OrderFailed():
-                return self.moves.order_ended(event)
+                return self._order_ended(event)
             case BatchesIdle():
                 return self._idle(event)
             case BatchesStuck():
@@ -323,33 +323,36 @@ class CoordinatorMachine:
 
     # -- workers --
 
-    def _worker_up(self, event: WorkerUp) -> list[Effect]:
-        if not self.fleet.up(event):
+    def _worker_started(self, event: WorkerStarted) -> list[Effect]:
+        """Tell a process what it owns; what flips from now on is released like anywhere else."""
+        number, worker = next(self.order_ids), event.worker
+        if not self.fleet.started(event, number):
             return []
-        return [*self._tell_lost(event.worker), *self.retry_parked(), *self.moves.poll()]
+        groups, version = self.routing.groups_of(worker), self.routing.version
+        grant = WorkerOrder(OrderKind.GRANT, groups, version=version)
+        return [SendOrder(number, worker, event.incarnation, grant)]
+
+    def _order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
+        worker = self.fleet.granted_by(event.order)
+        if worker is None:
+            return self.moves.order_ended(event)
+        if isinstance(event, OrderFailed):
+            return self._not_granted(worker, event)
+        self.fleet.up(worker)
+        return [*self.retry_parked(), *self.moves.poll()]
+
+    def _not_granted(self, worker: WorkerId, event: OrderFailed) -> list[Effect]:
+        """Perhaps it knows what it owns, perhaps not: another process takes its place."""
+        incarnation = self.workers[worker].incarnation
+        reason = f"It was not told which key groups it owns: {event.reason}"
+        down = WorkerDown(worker, incarnation, reason)
+        return [StopWorker(worker, incarnation), *self._worker_down(down)]
 
     def _worker_down(self, event: WorkerDown) -> list[Effect]:
         effects = self.fleet.down(event)
         if self.fleet.is_given_up(event.worker):
             effects.extend(self.retry_parked())
         return effects + self.moves.poll()
-
-    def _tell_lost(self, worker: WorkerId) -> list[Effect]:
-        """A worker that was prepared before some of its key groups moved away learns it now."""
-        view = self.fleet.workers[worker]
-        lost, view.lost = view.lost, {}
-        by_target: dict[WorkerId, list[KeyGroup]] = {}
-        for group, target in lost.items():
-            by_target.setdefault(target, []).append(group)
-        return [
-            SendOrder(
-                next(self.order_ids),
-                worker,
-                view.incarnation,
-                WorkerOrder(OrderKind.RELEASE, tuple(groups), target, self.routing.version),
-            )
-            for target, groups in by_target.items()
-        ]
 
     def _idle(self, event: BatchesIdle) -> list[Effect]:
         for name in event.ended:

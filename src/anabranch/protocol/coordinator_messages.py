@@ -75,8 +75,8 @@ class ManifestFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerUp:
-    """A worker process is ready for transactions."""
+class WorkerStarted:
+    """A worker process runs and has all operators; it does not know yet what it owns."""
 
     worker: WorkerId
     incarnation: int
@@ -141,7 +141,7 @@ Event = (
     | LaneFinished
     | ManifestWritten
     | ManifestFailed
-    | WorkerUp
+    | WorkerStarted
     | WorkerDown
     | MoveRequested
     | OrderDone

@@ -1,4 +1,4 @@
-"""The end of every dispatch: mypy finds the event that was forgotten, the machine refuses it."""
+"""The end of every dispatch: mypy finds the case that was forgotten, and at run time it shows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import NoReturn
 from anabranch.errors import ProtocolViolation
 
 
-def unhandled(event: NoReturn) -> NoReturn:
-    """Called where no event is left."""
-    raise ProtocolViolation(f"{event!r} is not an event of this machine")
+def unhandled(value: NoReturn) -> NoReturn:
+    """Called where no event, effect, order or message is left."""
+    raise ProtocolViolation(f"{value!r} has no case here")

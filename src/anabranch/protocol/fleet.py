@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.model.ids import WorkerId
 from anabranch.protocol.coordinator_messages import (
     Effect,
     StartWorker,
     StopWorker,
     WorkerDown,
-    WorkerUp,
+    WorkerStarted,
 )
 
 STARTS_MAX = 3
@@ -37,8 +37,8 @@ class WorkerView:
     """How often a process that was gone was replaced."""
     failed_starts: int = 0
     reason: str = ""
-    lost: dict[KeyGroup, WorkerId] = field(default_factory=dict)
-    """New owners of key groups that moved away while the process was being prepared."""
+    grant: int | None = None
+    """The order that tells a process that has started what it owns; None: not sent, or done."""
 
 
 @dataclass(slots=True)
@@ -87,16 +87,27 @@ class Fleet:
             return []
         return [StopWorker(worker, view.incarnation)]
 
-    def up(self, event: WorkerUp) -> bool:
-        """A process is ready; False if it was replaced or given up meanwhile."""
+    def started(self, event: WorkerStarted, grant: int) -> bool:
+        """A process runs: `grant` is the order that tells it what it owns.
+
+        False if it was told before, or was replaced or given up meanwhile.
+        """
         view = self.workers.get(event.worker)
         if view is None or view.incarnation != event.incarnation:
             return False
-        if view.phase is WorkerPhase.FAILED:
+        if view.phase is not WorkerPhase.STARTING or view.grant is not None:
             return False
-        view.phase = WorkerPhase.UP
-        view.failed_starts = 0
+        view.grant = grant
         return True
+
+    def granted_by(self, order: int) -> WorkerId | None:
+        """The worker that an order tells what it owns; None: it is an order of a move, or late."""
+        return next((w for w, view in self.workers.items() if view.grant == order), None)
+
+    def up(self, worker: WorkerId) -> None:
+        """A process knows what it owns."""
+        view = self.workers[worker]
+        view.phase, view.grant, view.failed_starts = WorkerPhase.UP, None, 0
 
     def down(self, event: WorkerDown) -> list[Effect]:
         """A process is gone: start the next one, unless too many did not start."""
@@ -105,7 +116,7 @@ class Fleet:
             return []
         if view.phase is WorkerPhase.STARTING:
             view.failed_starts += 1
-        view.reason, view.lost = event.reason, {}
+        view.reason, view.grant = event.reason, None
         if view.failed_starts >= STARTS_MAX:
             view.phase = WorkerPhase.FAILED
             return []
@@ -118,6 +129,13 @@ class Fleet:
         """The worker's incarnation if it is up."""
         view = self.workers.get(worker)
         return view.incarnation if view is not None and view.phase is WorkerPhase.UP else None
+
+    def incarnation_told(self, worker: WorkerId) -> int | None:
+        """The worker's incarnation if it is up, or was sent what it owns and may be up soon."""
+        view = self.workers.get(worker)
+        if view is None or (view.phase is not WorkerPhase.UP and view.grant is None):
+            return None
+        return view.incarnation
 
     def is_given_up(self, worker: WorkerId) -> bool:
         """Whether the worker could not be started."""

@@ -15,6 +15,7 @@ from anabranch.protocol.coordinator import (
     STARTS_MAX,
     CoordinatorMachine,
     GrantLane,
+    SendOrder,
     WorkerPhase,
     WriteManifest,
 )
@@ -270,13 +271,17 @@ def check_manifest(effect: WriteManifest, groups: int) -> None:
     _require(fits, "manifest_covers_groups", (effect.epoch, sorted(listed.items())))
 
 
-def check_granted(
-    coordinator: CoordinatorMachine, worker: WorkerId, machine: WorkerMachine
-) -> None:
-    """A key group granted to another worker than its owner would have two writers."""
-    owned = coordinator.routing.groups_of(worker)
-    for group in machine.granted:
-        _require(group in owned, "granted_is_routed", (worker, group))
+def check_first_grant(machine: CoordinatorMachine, sent: SendOrder) -> None:
+    """A process that is granted other key groups than routing gives it would be a second owner."""
+    owned = machine.routing.groups_of(sent.worker)
+    fits = sent.order.groups == owned and sent.order.version == machine.routing.version
+    _require(fits, "granted_is_routed", (sent, owned))
+
+
+def check_told(grant: GrantLane, worker: WorkerId, machine: WorkerMachine) -> None:
+    """A lane that is sent to an owner which does not know that it is one would be refused."""
+    fits = machine.granted.keys() >= set(grant.owners[worker])
+    _require(fits, "owner_was_told", (worker, grant, machine.granted))
 
 
 def check_owners(machines: Mapping[WorkerId, WorkerMachine]) -> None:

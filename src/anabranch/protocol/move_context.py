@@ -10,7 +10,6 @@ from anabranch.migration.plan import GroupMove
 from anabranch.model.ids import WorkerId
 from anabranch.model.routing import Routing
 from anabranch.protocol.coordinator_messages import Effect
-from anabranch.protocol.fleet import WorkerPhase
 from anabranch.protocol.gate import Gate
 
 if TYPE_CHECKING:
@@ -39,6 +38,10 @@ class MoveContext:
         """The worker's incarnation if it is up."""
         return self.machine.fleet.incarnation_up(worker)
 
+    def incarnation_told(self, worker: WorkerId) -> int | None:
+        """The worker's incarnation if it knows, or is about to learn, what it owns."""
+        return self.machine.fleet.incarnation_told(worker)
+
     def is_given_up(self, worker: WorkerId) -> bool:
         """Whether the worker could not be started."""
         return self.machine.fleet.is_given_up(worker)
@@ -54,9 +57,6 @@ class MoveContext:
         for move in moves:
             owners[move.group] = move.target
             machine.shadows.pop(move.group, None)
-            view = machine.workers.get(move.source)
-            if view is not None and view.phase is WorkerPhase.STARTING:
-                view.lost[move.group] = move.target
         machine.routing = Routing(self.next_version(), tuple(owners))
 
     def gate(self, groups: frozenset[int] | None) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator asks of workers for a move; one call each, done or failed."""
+"""What the coordinator asks of workers; one call each, done or failed."""
 
 from __future__ import annotations
 
@@ -36,3 +36,8 @@ class WorkerOrder:
     ready_first: bool = False
     order: ImportPriority = ImportPriority.INDEX
     by_bin: bool = False
+
+    @property
+    def is_first_grant(self) -> bool:
+        """Whether it is no part of a move: it tells a process that has started what it owns."""
+        return self.kind is OrderKind.GRANT and self.peer is None

@@ -23,6 +23,7 @@ from anabranch.protocol.coordinator_messages import (
     OrderFailed,
     SendOrder,
 )
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.move_parts import (
@@ -251,7 +252,7 @@ class MoveRun:
     # -- steps --
 
     def _begin_step(self, task: StrategyTask) -> list[Effect]:
-        wanted = task.current
+        wanted: step.Step = task.current
         effects: list[Effect] = []
         match wanted:
             case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
@@ -293,11 +294,14 @@ class MoveRun:
                 return effects if first else self._resume(task, step.Outcome())
             case step.Quiet() | step.NextEpoch():
                 return self._look(task)
+            case _:
+                unhandled(wanted)
         return effects if task.waiting else effects + self._continue(task)
 
     def _look(self, task: StrategyTask) -> list[Effect]:
         """Whether what a task waits for, other than orders, is there."""
-        match task.current:
+        wanted: step.Step | None = task.current
+        match wanted:
             case step.Quiet():
                 return self._resume(task, step.Outcome()) if self.context.is_quiet() else []
             case step.Restart():
@@ -306,7 +310,16 @@ class MoveRun:
                 return self._resume(task, step.Outcome()) if up else []
             case step.Flip():
                 return self._grant(task)
-        return []
+            case step.NextEpoch() | step.Together() | None:
+                return []  # others resume it
+            case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
+                return []
+            case step.Clean() | step.SaveAll() | step.LoadAll():
+                return []
+            case step.CloseGate() | step.OpenGate() | step.Shadow() | step.AddCount():
+                return []
+            case _:
+                unhandled(wanted)
 
     def _continue(self, task: StrategyTask) -> list[Effect]:
         """All orders of a step have ended."""
@@ -391,7 +404,10 @@ class MoveRun:
     def _send(
         self, task: StrategyTask | None, worker: WorkerId, order: WorkerOrder
     ) -> list[Effect]:
-        incarnation = self.context.incarnation_up(worker)
+        # A process that has just started may own by its first grant what has flipped since.
+        is_release = order.kind is OrderKind.RELEASE
+        find = self.context.incarnation_told if is_release else self.context.incarnation_up
+        incarnation = find(worker)
         if incarnation is None:
             return []
         sent = SendOrder(next(self.order_ids), worker, incarnation, order)

@@ -28,7 +28,6 @@ from anabranch.protocol.residency_messages import (
     DeferralChosen,
     DiscardPart,
     ForgetParts,
-    GroupRequest,
     GroupsEvicted,
     GroupsFetched,
     GroupsLoaded,
@@ -44,6 +43,7 @@ from anabranch.protocol.residency_messages import (
     ReceivingEnded,
     ReplicasChanged,
     Residency,
+    SourceRequest,
 )
 from anabranch.protocol.transactions import HeldGroup, Tx, TxPhase
 from anabranch.protocol.worker_messages import Effect, GroupsGranted
@@ -90,7 +90,7 @@ def is_needed(machine: WorkerMachine, operator: str, group: KeyGroup, session: i
 
 def importable(
     machine: WorkerMachine, groups: Iterable[KeyGroup], version: int
-) -> list[tuple[str, GroupRequest]]:
+) -> list[tuple[str, SourceRequest]]:
     """What an import may ask for, over all operators.
 
     Not what was granted after its version: lanes perhaps do not come here for it yet, and its
@@ -138,7 +138,7 @@ def _is_free(record: ArrivingGroup) -> bool:
 
 def request_of(
     machine: WorkerMachine, operator: str, group: KeyGroup, base: Epoch | None
-) -> GroupRequest:
+) -> SourceRequest:
     """What is to be asked of the source; an import takes whatever epoch it has."""
     record = machine.arrivals.groups[operator][group]
     held = machine.held[operator].get(group)
@@ -146,7 +146,7 @@ def request_of(
     replica = None
     if record.replica is not None and not is_here and held is not None and not held.is_partial:
         replica = record.replica, held.as_of
-    return GroupRequest(
+    return SourceRequest(
         group,
         record.source,
         record.version,
@@ -279,10 +279,10 @@ def deferred(machine: WorkerMachine, tx: Tx, event: DeferralChosen) -> list[Effe
     return effects
 
 
-def requests(machine: WorkerMachine, tx: Tx) -> tuple[tuple[GroupRequest, ...], list[Effect]]:
+def requests(machine: WorkerMachine, tx: Tx) -> tuple[tuple[SourceRequest, ...], list[Effect]]:
     """What a transaction asks of source workers, after it has taken its key groups."""
     operator, records = tx.opened.operator, machine.arrivals.groups[tx.opened.operator]
-    found: list[GroupRequest] = []
+    found: list[SourceRequest] = []
     effects: list[Effect] = []
     for group in tx.loading:
         record = records.get(group)

@@ -256,7 +256,7 @@ class AwaitArrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRequest:
+class SourceRequest:
     """What to ask of the source of a key group."""
 
     group: KeyGroup
@@ -280,7 +280,7 @@ class FetchGroups:
     """Ask sources for key groups as of the base; answered by GroupsFetched."""
 
     tx: int
-    requests: tuple[GroupRequest, ...]
+    requests: tuple[SourceRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)

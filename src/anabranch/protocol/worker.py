@@ -53,7 +53,6 @@ from anabranch.protocol.residency_messages import (
     FetchedPart,
     FetchGroups,
     ForgetParts,
-    GroupRequest,
     GroupsEvicted,
     GroupsFetched,
     GroupsLoaded,
@@ -70,6 +69,7 @@ from anabranch.protocol.residency_messages import (
     ReplicaOrigin,
     ReplicasChanged,
     Residency,
+    SourceRequest,
 )
 from anabranch.protocol.transaction_admission import (
     answers,
@@ -132,7 +132,6 @@ __all__ = [
     "ForgetParts",
     "ForwardFailed",
     "ForwardRows",
-    "GroupRequest",
     "GroupsDropped",
     "GroupsEvicted",
     "GroupsFetched",
@@ -159,6 +158,7 @@ __all__ = [
     "Residency",
     "RowsComplete",
     "RowsForwarded",
+    "SourceRequest",
     "TransactionApplied",
     "TransactionFailed",
     "TransactionOpened",
@@ -314,6 +314,8 @@ class WorkerMachine:
             case GroupsDropped():
                 self.doomed.update(self.owners.droppable(event))
                 return self._drop_doomed()
+            case _:
+                unhandled(event)
 
     def _drop_doomed(self) -> list[Effect]:
         """Drop what is not needed any more; what is still being worked on, at its end."""

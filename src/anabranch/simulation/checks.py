@@ -9,7 +9,7 @@ from anabranch.model.ids import KeyGroup
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
-from anabranch.protocol.coordinator import GrantLane, WriteManifest
+from anabranch.protocol.coordinator import GrantLane, SendOrder, WriteManifest
 from anabranch.protocol.residency import residency_of
 from anabranch.protocol.residency_messages import Residency
 from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
@@ -125,6 +125,14 @@ class Checks:
     def granted(self, process: CoordinatorProcess, effect: GrantLane) -> None:
         """The coordinator answers a lane."""
         invariants.check_grant(process.machine, effect)
+        for worker in effect.owners:
+            owner = self.cluster.process(worker, effect.incarnations[worker])
+            if owner is not None:
+                invariants.check_told(effect, worker, owner.machine)
+
+    def first_grant(self, process: CoordinatorProcess, effect: SendOrder) -> None:
+        """The coordinator tells a process that has started what it owns."""
+        invariants.check_first_grant(process.machine, effect)
 
     # -- commits and results --
 

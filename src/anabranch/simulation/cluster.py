@@ -10,13 +10,12 @@ from typing import Any
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.model.ids import WorkerId
 from anabranch.protocol import coordinator as control
-from anabranch.protocol import invariants
 from anabranch.protocol import worker as data
 from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.driver import SparkDriver
 from anabranch.simulation.faults import FaultState
-from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask
+from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask, Reply
 from anabranch.simulation.moves import Moves
 from anabranch.simulation.network import Network
 from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
@@ -84,7 +83,7 @@ class Cluster:
         ends = ("C", f"L{task.lane}")
         self.network.send(ends, None, label, self.coordinator.handle, event)
 
-    def reply(self, request: int, effect: control.Effect, label: str) -> None:
+    def reply(self, request: int, effect: Reply, label: str) -> None:
         """The coordinator answers."""
         task = self.requests[request]
         text = f"{task.name} {label}"
@@ -175,14 +174,11 @@ class Cluster:
     # -- processes --
 
     def start_worker(self, worker: WorkerId, incarnation: int) -> None:
-        """A new process for a worker, prepared as the coordinator's runtime does it."""
+        """A new process for a worker; it has the operator, but does not know what it owns."""
         old = self.processes.get(worker)
         if old is not None and old.is_alive:
             self.zombies.append(old)
         process = self.processes[worker] = WorkerProcess(self, worker, incarnation)
-        routing = self.coordinator.machine.routing
-        process.handle(data.GroupsGranted(routing.groups_of(worker), routing.version))
-        invariants.check_granted(self.coordinator.machine, worker, process.machine)
         process.handle(data.OperatorInstalled(OPERATOR))
 
     def declare_down(self, process: WorkerProcess) -> None:

@@ -8,6 +8,7 @@ from anabranch.errors import LocationNotWritable
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.oracle import GROUPS, OPERATOR
 from anabranch.simulation.order_handler import Job
 from anabranch.simulation.store import SimulatedManifest
@@ -15,7 +16,7 @@ from anabranch.simulation.store import SimulatedManifest
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
-MANIFEST_TICKS, START_TICKS, UP_TICKS = 5, 8, 12
+MANIFEST_TICKS, START_TICKS, INSTALL_TICKS = 5, 8, 12
 LATE_SHARE, LATE_TICKS = 0.08, 60
 """Orders that take long: others overtake them."""
 
@@ -58,8 +59,9 @@ class CoordinatorProcess:
         gate = self.machine.gate
         if gate is not None and isinstance(event, protocol.LaneBegan) and gate.holds(event, GROUPS):
             self.cluster.count("begins_gated")
-        if isinstance(event, protocol.WorkerDown):
-            self.has_given_up |= self.machine.fleet.is_given_up(event.worker)
+        if isinstance(event, protocol.WorkerDown | protocol.OrderFailed):
+            fleet = self.machine.fleet
+            self.has_given_up |= any(fleet.is_given_up(worker) for worker in fleet.workers)
         self.cluster.checks.coordinator_step(self, event)
 
     def _perform(self, effect: protocol.Effect) -> None:
@@ -86,6 +88,8 @@ class CoordinatorProcess:
                 self._send(effect)
             case protocol.MoveEnded():
                 cluster.moves.ended(effect)
+            case _:
+                unhandled(effect)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
         cluster, schedule = self.cluster, self.cluster.scheduler
@@ -117,6 +121,8 @@ class CoordinatorProcess:
 
     def _send(self, effect: protocol.SendOrder) -> None:
         cluster, order = self.cluster, effect.order
+        if order.is_first_grant:
+            cluster.checks.first_grant(self, effect)
         process = cluster.process(effect.worker, effect.incarnation)
         name = f"{effect.worker}.{effect.incarnation} order {effect.number}"
         if process is None:
@@ -144,6 +150,6 @@ class CoordinatorProcess:
             self.handle(protocol.WorkerDown(effect.worker, effect.incarnation, reason))
             return
         cluster.start_worker(effect.worker, effect.incarnation)
-        up = protocol.WorkerUp(effect.worker, effect.incarnation)
-        label = f"{effect.worker}.{effect.incarnation} is up"
-        cluster.scheduler.after(cluster.scheduler.delay(UP_TICKS), label, self.handle, up)
+        started = protocol.WorkerStarted(effect.worker, effect.incarnation)
+        label = f"{effect.worker}.{effect.incarnation} has started"
+        cluster.scheduler.after(cluster.scheduler.delay(INSTALL_TICKS), label, self.handle, started)

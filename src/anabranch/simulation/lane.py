@@ -9,6 +9,7 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.routing import lane_groups
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport, TransactionReport
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.worker_messages import TransactionOpened
 from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 
@@ -20,6 +21,8 @@ QUERY = "query-1"
 RETRY_TICKS = 6
 TIMEOUT_SHARE, TIMEOUT_TICKS = 0.3, 60
 """A call without an answer is made again: the transport's only source of duplicates."""
+
+Reply = protocol.GrantLane | protocol.ConfirmFinish | protocol.RefuseRequest
 
 Answer = tuple[dict[int, Outputs], tuple[TransactionReport, ...]]
 
@@ -102,9 +105,9 @@ class LaneTask:
             assert callable(call)
             call()
 
-    def replied(self, reply: protocol.Effect) -> None:
+    def replied(self, reply: Reply) -> None:
         """The coordinator's answer to the request that the lane waits for."""
-        if not self.is_alive or getattr(reply, "request", None) != self.request:
+        if not self.is_alive or reply.request != self.request:
             return
         self.request = 0
         match reply:
@@ -115,6 +118,8 @@ class LaneTask:
                 self.cluster.driver.task_done(self)
             case protocol.RefuseRequest():
                 self.fail(reply.error)
+            case _:
+                unhandled(reply)
 
     # -- workers --
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.residency import importable
 from anabranch.simulation.calls import Call, ask
@@ -46,7 +47,33 @@ class Job:
             self.end(False)
             return
         self.process.jobs[self] = None
-        _WORK[self.order.kind](self)
+        self._work()
+
+    def _work(self) -> None:
+        kind = self.order.kind
+        match kind:
+            case OrderKind.CONNECT:
+                self.connect()
+            case OrderKind.COPY:
+                self.copy()
+            case OrderKind.CATCH_UP:
+                self.catch_up()
+            case OrderKind.GRANT:
+                self.grant()
+            case OrderKind.RELEASE:
+                self.release()
+            case OrderKind.IMPORT:
+                self.start_import()
+            case OrderKind.CLEAN:
+                self.clean()
+            case OrderKind.LAG:
+                self.lag()
+            case OrderKind.SAVE:
+                self.save()
+            case OrderKind.LOAD:
+                self.load()
+            case _:
+                unhandled(kind)
 
     def end(self, is_done: bool = True) -> None:
         """Tell the coordinator how it went."""
@@ -202,7 +229,7 @@ class Job:
             process.handle(protocol.ReplicasChanged(OPERATOR, ((group, delta.as_of),), origin))
             self._count("groups_copied")
             process.cluster.count("groups_copied")
-        _WORK[self.order.kind](self)
+        self._work()
 
     def catch_up(self) -> None:
         """Bring replicas up to date."""
@@ -280,20 +307,20 @@ class Job:
             lambda reply: self._received(request, reply[0] if reply else None),
         )
 
-    def _request(self) -> protocol.GroupRequest | None:
+    def _request(self) -> protocol.SourceRequest | None:
         """What to ask the peer for next."""
         if not self.left:
             return None
         found = importable(self.process.machine, self.left[:1], self.order.version)
         return next((request for _, request in found if request.source == self.peer), None)
 
-    def _received(self, request: protocol.GroupRequest, parcel: Parcel | None) -> None:
+    def _received(self, request: protocol.SourceRequest, parcel: Parcel | None) -> None:
         """Pieces come one after the other; transactions may await the last one."""
         group = ((request.group, request.session),)
         self.process.handle(protocol.PartReceiving(OPERATOR, group))
         self._after(self.pace, lambda: self._offer(request, parcel))
 
-    def _offer(self, request: protocol.GroupRequest, parcel: Parcel | None) -> None:
+    def _offer(self, request: protocol.SourceRequest, parcel: Parcel | None) -> None:
         process, group, session = self.process, request.group, request.session
         process.handle(protocol.ReceivingEnded(OPERATOR, ((group, session),)))
         found = self._from_source(request, parcel) if parcel else self._from_store(request)
@@ -304,7 +331,7 @@ class Job:
         process.target.offer(*found, lambda done: self._next(group, done, is_last or not done))
 
     def _from_source(
-        self, request: protocol.GroupRequest, parcel: Parcel
+        self, request: protocol.SourceRequest, parcel: Parcel
     ) -> tuple[protocol.PartOffered, Parcel]:
         bins, since = parcel.bins.intersection(request.missing), None
         kind = protocol.PartKind.BINS
@@ -315,7 +342,7 @@ class Job:
         return protocol.PartOffered(*place, kind, parcel.as_of, bins, since), parcel
 
     def _from_store(
-        self, request: protocol.GroupRequest
+        self, request: protocol.SourceRequest
     ) -> tuple[protocol.PartOffered, Parcel] | None:
         """The source does not have it: sometimes the last epoch is tried, else a transaction."""
         store = self.process.cluster.store
@@ -336,17 +363,3 @@ class Job:
         if is_last and self.left and self.left[0] == group:
             self.left.pop(0)
         self._after(self.pace, self.bring)
-
-
-_WORK: dict[OrderKind, Callable[[Job], None]] = {
-    OrderKind.CONNECT: Job.connect,
-    OrderKind.COPY: Job.copy,
-    OrderKind.CATCH_UP: Job.catch_up,
-    OrderKind.GRANT: Job.grant,
-    OrderKind.RELEASE: Job.release,
-    OrderKind.IMPORT: Job.start_import,
-    OrderKind.CLEAN: Job.clean,
-    OrderKind.LAG: Job.lag,
-    OrderKind.SAVE: Job.save,
-    OrderKind.LOAD: Job.load,
-}

@@ -69,14 +69,14 @@ class Target:
     def fetch(self, effect: protocol.FetchGroups) -> None:
         """Ask the sources."""
         fetch = PendingFetch(effect)
-        by_source: dict[WorkerId, list[protocol.GroupRequest]] = {}
+        by_source: dict[WorkerId, list[protocol.SourceRequest]] = {}
         for request in effect.requests:
             by_source.setdefault(request.source, []).append(request)
         for source, some in by_source.items():
             self._ask(fetch, source, some)
 
     def _ask(
-        self, fetch: PendingFetch, source: WorkerId, some: list[protocol.GroupRequest]
+        self, fetch: PendingFetch, source: WorkerId, some: list[protocol.SourceRequest]
     ) -> None:
         wants = [self._want(fetch, request) for request in some]
 
@@ -90,7 +90,7 @@ class Target:
         tx, groups = fetch.effect.tx, [request.group for request in some]
         ask(self.process, source, f"for {groups} (tx{tx})", serve, then)
 
-    def _want(self, fetch: PendingFetch, request: protocol.GroupRequest) -> Want:
+    def _want(self, fetch: PendingFetch, request: protocol.SourceRequest) -> Want:
         exchange = self.process.exchanges[fetch.effect.tx]
         group, mode = request.group, request.arrival
         keys = frozenset(key for key, _, _ in exchange.rows.get(group, []))
@@ -105,7 +105,7 @@ class Target:
         return Want(group, version, as_of, False, mode, epoch, bins, keys, replica)
 
     def _brought(
-        self, fetch: PendingFetch, request: protocol.GroupRequest, parcel: Parcel | None
+        self, fetch: PendingFetch, request: protocol.SourceRequest, parcel: Parcel | None
     ) -> None:
         process = self.process
         if not process.is_alive:
@@ -118,7 +118,7 @@ class Target:
             process.cluster.count("fallbacks", lost)
             process.handle(protocol.GroupsFetched(fetch.effect.tx, tuple(fetch.parts)))
 
-    def _take_in(self, request: protocol.GroupRequest, parcel: Parcel) -> protocol.FetchedPart:
+    def _take_in(self, request: protocol.SourceRequest, parcel: Parcel) -> protocol.FetchedPart:
         process, group = self.process, request.group
         is_whole = parcel.kind is ParcelKind.DELTA
         bins: tuple[int, ...] = ()
@@ -204,7 +204,7 @@ class Target:
         self.process.memory[effect.group] = state
 
 
-def replica_of(request: protocol.GroupRequest) -> tuple[int, int | None] | None:
+def replica_of(request: protocol.SourceRequest) -> tuple[int, int | None] | None:
     """Copy session and epoch of a replica that a delta can complete."""
     if request.replica is None:
         return None
@@ -212,7 +212,7 @@ def replica_of(request: protocol.GroupRequest) -> tuple[int, int | None] | None:
     return origin.log, as_of
 
 
-def want_all(request: protocol.GroupRequest, bins: frozenset[int]) -> Want:
+def want_all(request: protocol.SourceRequest, bins: frozenset[int]) -> Want:
     """What an import asks for."""
     replica = replica_of(request) if bins == ALL_BINS else None
     here = is_here(request)
@@ -220,6 +220,6 @@ def want_all(request: protocol.GroupRequest, bins: frozenset[int]) -> Want:
     return Want(request.group, request.version, as_of, not here, bins=bins, replica=replica)
 
 
-def is_here(request: protocol.GroupRequest) -> bool:
+def is_here(request: protocol.SourceRequest) -> bool:
     """Whether a part of the key group is here already."""
     return request.phase is not protocol.Residency.AWAITED

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import methodcaller
 
@@ -19,12 +19,21 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from anabranch.errors import AnabranchError, ServiceUnavailable, displaced
+from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.model.routing import lane_groups
 from anabranch.model.stats import add_stats
 from anabranch.transport.client import Exchange, Peer
+from anabranch.transport.messages.lanes import (
+    Begin,
+    Finish,
+    LaneGrant,
+    LaneOwner,
+    TransactionDone,
+    TransactionHeader,
+    TransactionReports,
+)
 from anabranch.transport.spool import Spool
-from anabranch.transport.wire import Message
 
 ATTEMPTS_MAX = 6
 """Times that rows are sent before the task fails: a worker that dies each time is not bad luck."""
@@ -72,8 +81,8 @@ class LaneTask:
     """Which batch and which lane this task is."""
 
     query_id: str
-    epoch: int
-    lane: int
+    epoch: Epoch
+    lane: Lane
     attempt: int
 
     @classmethod
@@ -88,7 +97,8 @@ class LaneTask:
                 "The result of a stateful operator can only be used in a streaming query: "
                 "start it with writeStream."
             )
-        return cls(query_id, int(epoch), context.partitionId(), context.taskAttemptId())
+        lane = Lane(context.partitionId())
+        return cls(query_id, Epoch(int(epoch)), lane, context.taskAttemptId())
 
 
 class LaneRun:
@@ -106,7 +116,7 @@ class LaneRun:
         self._rows = Spool()
         self._row_schema = pa.schema([])
         self._outputs = Spool()
-        self._reports: list[Message] = []
+        self._transactions: list[TransactionDone] = []
         groups = config.keyspace.groups
         self._missing: set[int] = set(lane_groups(self._task.lane, config.lanes, groups))
         """Key groups whose outputs have not arrived."""
@@ -146,41 +156,41 @@ class LaneRun:
             if group % self._config.lanes != self._task.lane:
                 raise displaced(self._config.operator)
 
-    def _begin(self, is_retry: bool = False) -> Message:
+    def _begin(self, is_retry: bool = False) -> LaneGrant:
         task = self._task
         if task.lane >= self._config.lanes:
             raise displaced(self._config.operator)
-        message = {
-            "operator": self._config.operator,
-            "definition": self._config.definition,
-            "query_id": task.query_id,
-            "epoch": task.epoch,
-            "lane": task.lane,
-            "lanes": self._config.lanes,
-            "attempt": task.attempt,
-            "is_retry": is_retry,
-        }
-        return self._coordinator.call("begin", message)
+        begin = Begin(
+            self._config.operator,
+            self._config.definition,
+            task.query_id,
+            task.epoch,
+            task.lane,
+            self._config.lanes,
+            task.attempt,
+            is_retry,
+        )
+        return self._coordinator.call(begin)
 
     def _finish(self) -> None:
         stats: dict[str, int] = {"rows_input": self._rows.num_rows}
-        for report in self._reports:
-            add_stats(stats, report["stats"])
-        message = {
-            "operator": self._config.operator,
-            "epoch": self._task.epoch,
-            "lane": self._task.lane,
-            "lanes": self._config.lanes,
-            "transactions": self._reports,
-            "stats": stats,
-        }
-        self._coordinator.call("finish", message)
+        for transaction in self._transactions:
+            add_stats(stats, transaction.stats)
+        finish = Finish(
+            self._config.operator,
+            self._task.epoch,
+            self._task.lane,
+            self._config.lanes,
+            tuple(self._transactions),
+            stats,
+        )
+        self._coordinator.call(finish)
 
     # -- exchanges --
 
-    def _send_and_receive(self, grant: Message, batches: Iterable[pa.RecordBatch]) -> None:
+    def _send_and_receive(self, grant: LaneGrant, batches: Iterable[pa.RecordBatch]) -> None:
         """One try with every owner of a missing key group; failed ones stay missing."""
-        owners = _Owners(grant["owners"], self._missing, self._config.keyspace)
+        owners = _Owners(grant.owners, self._missing, self._config.keyspace)
         exchanges: dict[int, Exchange] = {}
         shadows = self._open_shadows(grant)
         try:
@@ -205,11 +215,11 @@ class LaneRun:
             if shadows is not None:
                 shadows.close()
 
-    def _open_shadows(self, grant: Message) -> _Shadows | None:
+    def _open_shadows(self, grant: LaneGrant) -> _Shadows | None:
         """Future owners process the rows too; what they answer is dropped."""
-        if not grant["shadows"]:
+        if not grant.shadows:
             return None
-        shadows = _Shadows(_Owners(grant["shadows"], self._missing, self._config.keyspace))
+        shadows = _Shadows(_Owners(grant.shadows, self._missing, self._config.keyspace))
         for index, member in enumerate(shadows.owners.members):
             with contextlib.suppress(ServiceUnavailable):
                 shadows.exchanges[index] = self._open(grant, member, is_shadow=True)
@@ -230,32 +240,32 @@ class LaneRun:
         if opened is not None:
             exchanges[index] = opened
 
-    def _open(self, grant: Message, owner: Message, is_shadow: bool = False) -> Exchange:
-        if owner["address"] is None:
-            raise ServiceUnavailable(f"Worker {owner['worker']} has just gone away.")
+    def _open(self, grant: LaneGrant, owner: LaneOwner, is_shadow: bool = False) -> Exchange:
+        if owner.address is None:
+            raise ServiceUnavailable(f"Worker {owner.worker} has just gone away.")
         task = self._task
-        header = {
-            "operator": self._config.operator,
-            "definition": self._config.definition,
-            "epoch": task.epoch,
-            "lane": task.lane,
-            "lanes": self._config.lanes,
-            "attempt": task.attempt,
-            "groups": owner["groups"],
-            "version": grant["version"],
-            "base": grant["base"],
-            "times": grant["times"],
-            "initial": grant["initial"],
-            "waits": grant["waits"],
-            "is_shadow": is_shadow,
-        }
-        peer = Peer(owner["address"], self._config.token, f"Worker {owner['worker']}")
+        header = TransactionHeader(
+            operator=self._config.operator,
+            definition=self._config.definition,
+            epoch=task.epoch,
+            base=grant.base,
+            lane=task.lane,
+            lanes=self._config.lanes,
+            attempt=task.attempt,
+            groups=tuple(KeyGroup(group) for group in owner.groups),
+            version=grant.version,
+            times=grant.times,
+            initial=grant.initial,
+            waits=grant.waits,
+            is_shadow=is_shadow,
+        )
+        peer = Peer(owner.address, self._config.token, f"Worker {owner.worker}")
         return peer.exchange(header)
 
     def _receive(self, exchange: Exchange) -> None:
         """Take all outputs of one worker or none."""
         received = Spool()
-        report: Message | None = None
+        report: TransactionReports | None = None
         while (chunk := exchange.read()) is not None:
             batch, message = chunk
             report = message or report
@@ -265,9 +275,9 @@ class LaneRun:
             raise ServiceUnavailable("A worker ended its answer without a report.")
         for batch in received:
             self._outputs.append(batch)
-        for transaction in report["transactions"]:
-            self._reports.append(transaction)
-            self._missing.difference_update(transaction["groups"])
+        for transaction in report.transactions:
+            self._transactions.append(transaction)
+            self._missing.difference_update(transaction.report.groups)
 
 
 class _Shadows:
@@ -307,18 +317,18 @@ class _Shadows:
 class _Owners:
     """The workers that own a lane's missing key groups, and how a batch is divided among them."""
 
-    def __init__(self, owners: list[Message], missing: set[int], keyspace: KeySpace) -> None:
-        self.members: list[Message] = []
+    def __init__(self, owners: Iterable[LaneOwner], missing: set[int], keyspace: KeySpace) -> None:
+        self.members: list[LaneOwner] = []
         self._keyspace = keyspace
         self._owner_of = np.full(keyspace.groups, -1, dtype=np.int64)
         covered = 0
         for owner in owners:
-            groups = [group for group in owner["groups"] if group in missing]
-            covered += len(owner["groups"])
+            groups = [group for group in owner.groups if group in missing]
+            covered += len(owner.groups)
             if groups:
                 self._owner_of[groups] = len(self.members)
-                self.members.append({**owner, "groups": groups})
-        whole = sum(len(member["groups"]) for member in self.members) == covered == len(missing)
+                self.members.append(replace(owner, groups=tuple(groups)))
+        whole = sum(len(member.groups) for member in self.members) == covered == len(missing)
         self._is_single = whole and len(self.members) == 1
 
     def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from anabranch.spark.lane import LaneConfig
 from anabranch.spark.plan import OperatorPlan
 from anabranch.transport.client import Peer
+from anabranch.transport.messages.lanes import Tick
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -59,7 +60,7 @@ class TickReader(DataSourceStreamReader):
         if self._must_end and self._time_mode == "processingtime":
             return False
         peer = Peer(self._config.coordinator, self._config.token, "The state service")
-        return bool(peer.call("tick", {"operator": self._config.operator})["tick"])
+        return peer.call(Tick(self._config.operator)).is_due
 
 
 class OldTickReader(TickReader):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.transport.auth import call_options
-from anabranch.transport.parcel import unpack
-from anabranch.transport.wire import (
-    END_MARK,
-    Message,
-    decode,
-    encode,
-    error_from_message,
-    from_flight,
+from anabranch.transport.codec import decode, encode
+from anabranch.transport.messages.kinds import (
+    Call,
+    ParcelLabel,
+    Stream,
+    StreamTicket,
+    reply_type,
 )
+from anabranch.transport.messages.lanes import TransactionHeader, TransactionReports
+from anabranch.transport.messages.names import NAMES, type_of
+from anabranch.transport.parcel import Parcel, unpack
+from anabranch.transport.wire import END_MARK, error_from_message, from_flight
+
+R = TypeVar("R")
+H = TypeVar("H")
 
 _TRANSPORT_ERRORS = (pa.ArrowException, flight.FlightError, OSError)
 
@@ -59,28 +65,26 @@ class Peer:
         self.name = name
         self._token = token
 
-    def call(self, action: str, message: Message, timeout_seconds: float | None = None) -> Message:
+    def call(self, request: Call[R], timeout_seconds: float | None = None) -> R:
         """One request, one reply."""
-        return self.send(action, encode(message), timeout_seconds)
-
-    def send(self, action: str, body: bytes, timeout_seconds: float | None = None) -> Message:
-        """Like `call`, with a body that is not JSON."""
+        kind = type(request)
         options = call_options(self._token, timeout_seconds)
         client = _connection(self.address)
         try:
-            results = list(client.do_action(flight.Action(action, body), options))
+            action = flight.Action(NAMES[kind], encode(request))
+            (result,) = client.do_action(action, options)
         except _TRANSPORT_ERRORS as error:
             raise self.failed(error, client) from None
-        return decode(results[0].body) if results else {}
+        return decode(reply_type(kind), result.body)
 
     def stream(
-        self, action: str, message: Message, timeout_seconds: float | None = None
-    ) -> Iterator[tuple[Message, dict[str, pa.Table]]]:
-        """One request, a reply in many pieces: head and tables of each, as they come.
+        self, request: Stream[H], timeout_seconds: float | None = None
+    ) -> Iterator[Parcel[H]]:
+        """One request, a reply in many parcels, as they come.
 
         Closing the iterator early ends the call at the other end too.
         """
-        ticket = flight.Ticket(encode({"call": action, "message": message}))
+        ticket = flight.Ticket(encode(StreamTicket(NAMES[type(request)], encode(request))))
         client = _connection(self.address)  # this frame keeps it until the end
         try:
             reader = client.do_get(ticket, call_options(self._token, timeout_seconds))
@@ -90,12 +94,13 @@ class Peer:
         try:
             while not is_whole:
                 chunk = reader.read_chunk()
-                head = decode(chunk.app_metadata)
-                if head.get("error") is not None:
-                    raise error_from_message(head["error"])
-                is_whole = head.get("end", False)
-                if not is_whole:
-                    yield head, unpack(head, chunk.data)
+                label = decode(ParcelLabel, chunk.app_metadata)
+                if label.error is not None:
+                    raise error_from_message(label.error)
+                is_whole = label.name is None
+                if label.name is not None:
+                    head = decode(type_of(label.name), label.head)
+                    yield unpack(head, label.sizes, chunk.data)
         except StopIteration:
             raise ServiceUnavailable(f"{self.name} ended its answer too early.") from None
         except _TRANSPORT_ERRORS as error:
@@ -104,7 +109,7 @@ class Peer:
             if not is_whole:
                 reader.cancel()
 
-    def exchange(self, header: Message) -> Exchange:
+    def exchange(self, header: TransactionHeader) -> Exchange:
         """Open a stream of rows in both directions."""
         descriptor = flight.FlightDescriptor.for_command(encode(header))
         client = _connection(self.address)
@@ -152,7 +157,7 @@ class Exchange:
         except _TRANSPORT_ERRORS as error:
             raise self._cause(error) from None
 
-    def read(self) -> tuple[pa.RecordBatch | None, Message | None] | None:
+    def read(self) -> tuple[pa.RecordBatch | None, TransactionReports | None] | None:
         """Next batch or report; None at the end."""
         try:
             chunk = self._reader.read_chunk()
@@ -160,8 +165,8 @@ class Exchange:
             return None
         except _TRANSPORT_ERRORS as error:
             raise self._peer.failed(error, self._client) from None
-        message = decode(chunk.app_metadata) if chunk.app_metadata is not None else None
-        return chunk.data, message
+        told = chunk.app_metadata
+        return chunk.data, None if told is None else decode(TransactionReports, told)
 
     def close(self) -> None:
         """Give up the exchange; the worker drops what it has of it."""

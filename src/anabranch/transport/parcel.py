@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.state.memory_pools import PARCELS
-from anabranch.transport.wire import Message
+
+H = TypeVar("H")
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel(Generic[H]):
+    """One piece of a streamed reply: a small head and some tables."""
+
+    head: H
+    tables: dict[str, pa.Table]
+    bytes: int
+    """Of all tables together, as they came."""
+
 
 PARCEL_SCHEMA = pa.schema([pa.field("parcel", pa.large_binary())])
 """Flight streams have one schema; ours carries one cell a batch."""
 
-TABLES = "tables"
-"""Where the head of an item says which tables its parcel holds: name and bytes of each."""
-
 _ALIGNMENT = 64
 
 
-def pack(head: Message, tables: Mapping[str, pa.Table]) -> tuple[Message, pa.RecordBatch]:
-    """The head with the list of tables, and the batch to send."""
+def pack(tables: Mapping[str, pa.Table]) -> tuple[dict[str, int], pa.RecordBatch]:
+    """Bytes of each table, and the batch to send."""
     sizes = {name: _size(table) for name, table in tables.items()}
     content = pa.allocate_buffer(sum(sizes.values()), memory_pool=PARCELS)
     sink = pa.FixedSizeBufferWriter(content)
@@ -32,24 +42,19 @@ def pack(head: Message, tables: Mapping[str, pa.Table]) -> tuple[Message, pa.Rec
     offsets = pa.py_buffer(np.array([0, content.size], np.int64))
     cell = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, content])
     batch = pa.RecordBatch.from_arrays([cell], schema=PARCEL_SCHEMA)
-    return {**head, TABLES: list(sizes.items())}, batch
+    return sizes, batch
 
 
-def unpack(head: Message, batch: pa.RecordBatch) -> dict[str, pa.Table]:
-    """The tables; they share the memory of the batch."""
+def unpack(head: H, sizes: Mapping[str, int], batch: pa.RecordBatch) -> Parcel[H]:
+    """The parcel; its tables share the memory of the batch."""
     content = batch.column(0).buffers()[2]
     tables: dict[str, pa.Table] = {}
     start = 0
-    for name, size in head.get(TABLES, ()):
+    for name, size in sizes.items():
         with pa.ipc.open_stream(content.slice(start, size)) as reader:
             tables[name] = reader.read_all()
         start += size
-    return tables
-
-
-def parcel_bytes(head: Message) -> int:
-    """Bytes of all tables of an item."""
-    return sum(size for _, size in head.get(TABLES, ()))
+    return Parcel(head, tables, start)
 
 
 def _size(table: pa.Table) -> int:

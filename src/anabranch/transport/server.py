@@ -4,47 +4,53 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch.errors import AnabranchError
 from anabranch.transport.auth import TokenCheck
+from anabranch.transport.codec import decode, different_versions, encode
+from anabranch.transport.messages.kinds import Call, ErrorMessage, ParcelLabel, Stream, StreamTicket
+from anabranch.transport.messages.lanes import TransactionHeader, TransactionReports
+from anabranch.transport.messages.names import NAMES, Request, StreamRequest, type_of
 from anabranch.transport.parcel import PARCEL_SCHEMA, pack
-from anabranch.transport.wire import END_MARK, Message, decode, encode, error_message, flight_error
+from anabranch.transport.wire import END_MARK, error_message, flight_error
 
 _log = logging.getLogger("anabranch.transport")
+
+T = TypeVar("T")
 
 
 class Handler(Protocol):
     """What a process does with calls."""
 
-    def action(self, name: str, body: bytes) -> Message:
-        """One request, one reply."""
+    def call(self, request: Request) -> object:
+        """One request, one reply, of the type that the request's type says."""
 
-    def exchange(self, header: Message, rows: Iterator[pa.RecordBatch]) -> Reply:
+    def exchange(self, header: TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Reply:
         """Rows of a transaction; ends in its outputs."""
 
 
-Item = tuple[Message, Mapping[str, pa.Table]]
-"""One piece of a streamed reply: a small head and some tables."""
+Item = tuple[object, Mapping[str, pa.Table]]
+"""Head and tables of a parcel of a streamed reply."""
 
 
 @runtime_checkable
 class StreamHandler(Protocol):
     """What a process does with calls whose reply is large."""
 
-    def stream(self, name: str, message: Message) -> Iterator[Item]:
-        """One request, many pieces; they are made one by one as the caller takes them."""
+    def stream(self, request: StreamRequest) -> Iterator[Item]:
+        """One request, many parcels; they are made one by one as the caller takes them."""
 
 
 class Reply(Protocol):
     """Report first, then output batches."""
 
     @property
-    def report(self) -> Message:
+    def report(self) -> TransactionReports:
         """What was done."""
 
     @property
@@ -72,38 +78,42 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Flight's entry for control calls."""
-        reply = _translated(lambda: self._handler.action(action.type, bytes(action.body)))
-        return iter([flight.Result(pa.py_buffer(encode(reply)))])
+
+        def call() -> bytes:
+            request = decode(type_of(action.type, Call), bytes(action.body))
+            return encode(self._handler.call(request))
+
+        return iter([flight.Result(pa.py_buffer(_translated(call)))])
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Flight's entry for calls with a large reply."""
-        request = decode(ticket.ticket)
-        items = self._pieces(request["call"], request["message"])
-        return flight.GeneratorStream(PARCEL_SCHEMA, items)
+        return flight.GeneratorStream(PARCEL_SCHEMA, self._parcels(ticket.ticket))
 
-    def _pieces(self, name: str, message: Message) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        """The last piece says that it is the last, or what went wrong."""
+    def _parcels(self, ticket: bytes) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        """The last one says that it is the last, or what went wrong."""
+        failure: ErrorMessage | None = None
         try:
+            asked = decode(StreamTicket, ticket)
+            request = decode(type_of(asked.name, Stream), asked.request)
             if not isinstance(self._handler, StreamHandler):
-                raise AnabranchError(f"Unknown call '{name}': versions differ.")
-            for head, tables in self._handler.stream(name, message):
-                sent, batch = pack(head, tables)
-                yield batch, encode(sent)
-            last: Message = {"end": True}
+                raise different_versions(f"Unknown call '{asked.name}'")
+            for head, tables in self._handler.stream(request):
+                sizes, batch = pack(tables)
+                yield batch, encode(ParcelLabel(NAMES[type(head)], sizes, None, encode(head)))
         except AnabranchError as error:
-            last = {"end": True, "error": error_message(error)}
+            failure = error_message(error)
         except Exception as error:
-            _log.exception("Unexpected error in a call")
-            detail = "".join(traceback.format_exception(error))
-            failure = AnabranchError(f"Unexpected error, please report it: {detail}")
-            last = {"end": True, "error": error_message(failure)}
-        sent, batch = pack(last, {})
-        yield batch, encode(sent)
+            failure = error_message(_unexpected(error))
+        yield pack({})[1], encode(ParcelLabel(None, {}, failure, b""))
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Flight's entry for transactions."""
-        header = decode(descriptor.command)
-        reply: Reply = _translated(lambda: self._handler.exchange(header, _rows(reader)))
+
+        def exchange() -> Reply:
+            header = decode(TransactionHeader, descriptor.command)
+            return self._handler.exchange(header, _rows(reader))
+
+        reply = _translated(exchange)
         writer.begin(reply.schema)
         writer.write_metadata(pa.py_buffer(encode(reply.report)))
         for batch in reply.batches():
@@ -128,7 +138,7 @@ def _rows(reader: Any) -> Iterator[pa.RecordBatch]:
             return
 
 
-def _translated(call: Any) -> Any:
+def _translated(call: Callable[[], T]) -> T:
     try:
         return call()
     except AnabranchError as error:
@@ -136,8 +146,10 @@ def _translated(call: Any) -> Any:
     except ConnectionLost as error:
         raise flight.FlightCancelledError(str(error)) from None
     except Exception as error:
-        _log.exception("Unexpected error in a call")
-        detail = "".join(traceback.format_exception(error))
-        raise flight_error(
-            AnabranchError(f"Unexpected error, please report it: {detail}")
-        ) from None
+        raise flight_error(_unexpected(error)) from None
+
+
+def _unexpected(error: Exception) -> AnabranchError:
+    _log.exception("Unexpected error in a call")
+    detail = "".join(traceback.format_exception(error))
+    return AnabranchError(f"Unexpected error, please report it: {detail}")

@@ -1,32 +1,15 @@
-"""JSON for control messages and errors; the same on both ends of every call."""
+"""Errors between processes, and the end of rows; the same on both ends of every call."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch.errors import AnabranchError, ServiceUnavailable, error_from_condition
-
-Message = dict[str, Any]
+from anabranch.transport.codec import decode, encode
+from anabranch.transport.messages.kinds import ErrorMessage
 
 END_MARK = b"end"
 """Metadata after the last row: a stream that ends without it was cut off."""
-
-
-def encode(message: Message) -> bytes:
-    """Message to bytes."""
-    return json.dumps(message, separators=(",", ":")).encode()
-
-
-def decode(data: bytes | pa.Buffer) -> Message:
-    """Bytes to message."""
-    message = json.loads(bytes(data))
-    if not isinstance(message, dict):
-        raise ServiceUnavailable("A control message is not a JSON object; versions differ?")
-    return message
 
 
 def flight_error(error: AnabranchError) -> flight.FlightError:
@@ -34,14 +17,14 @@ def flight_error(error: AnabranchError) -> flight.FlightError:
     return flight.FlightServerError(str(error), extra_info=encode(error_message(error)))
 
 
-def error_message(error: AnabranchError) -> Message:
+def error_message(error: AnabranchError) -> ErrorMessage:
     """An error as a message."""
-    return {"condition": error.condition, "message": error._message}
+    return ErrorMessage(error.condition, error._message)
 
 
-def error_from_message(message: Message) -> AnabranchError:
+def error_from_message(message: ErrorMessage) -> AnabranchError:
     """The reverse."""
-    return error_from_condition(message["condition"], message["message"])
+    return error_from_condition(message.condition, message.message)
 
 
 def from_flight(error: Exception, peer: str) -> AnabranchError:
@@ -49,8 +32,8 @@ def from_flight(error: Exception, peer: str) -> AnabranchError:
     detail = getattr(error, "extra_info", b"")
     if detail:
         try:
-            return error_from_message(decode(detail))
-        except (ValueError, KeyError):
-            pass
+            return error_from_message(decode(ErrorMessage, detail))
+        except AnabranchError:
+            pass  # not one of ours
     reason = str(error).split(". gRPC client debug context", 1)[0]
     return ServiceUnavailable(f"{peer} cannot be reached: {reason}")

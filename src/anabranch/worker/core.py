@@ -16,9 +16,10 @@ from anabranch.model.ids import KeyGroup
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.transactions import HeldGroup
 from anabranch.worker.operator_slot import OperatorSlot
-from anabranch.worker.transactions.transaction import RunningTransaction
+from anabranch.worker.transactions.transaction import RunningTransaction, TransactionAnswer
 
 Place = tuple[str, int]
 """Operator and key group."""
@@ -40,7 +41,7 @@ class WorkerCore:
         """Where other workers reach this one; known once the server listens."""
         self.slots: dict[str, OperatorSlot] = {}
         self.running: dict[int, RunningTransaction] = {}
-        self.answer: Callable[[RunningTransaction], Any]
+        self.answer: Callable[[RunningTransaction], TransactionAnswer]
         self.perform_arrival: Callable[[protocol.ArrivalEffect], None]
         """Set by the part that has the content of key groups on their way."""
         self.on_drop: list[Callable[[str, tuple[int, ...] | None], None]] = []
@@ -77,12 +78,24 @@ class WorkerCore:
                 | protocol.DiscardPart()
             ):
                 self.perform_arrival(effect)
+            case protocol.AnswerTransaction():
+                if effect.tx in self.running:  # else whoever worked on it has failed
+                    run = self.running[effect.tx]
+                    run.todo.put(self.answer(run))
+            case (
+                protocol.ChooseDeferred()
+                | protocol.AwaitArrivals()
+                | protocol.FetchGroups()
+                | protocol.LoadGroups()
+                | protocol.ForwardRows()
+                | protocol.ApplyTransaction()
+                | protocol.PersistChanges()
+                | protocol.RefuseTransaction()
+            ):
+                if effect.tx in self.running:
+                    self.running[effect.tx].todo.put(effect)
             case _:
-                run = self.running.get(effect.tx)
-                if run is None:
-                    return  # whoever worked on it has failed
-                is_answer = isinstance(effect, protocol.AnswerTransaction)
-                run.todo.put(self.answer(run) if is_answer else effect)
+                unhandled(effect)
 
     def _dropped(self, operator: str, groups: tuple[int, ...] | None) -> None:
         for listener in self.on_drop:

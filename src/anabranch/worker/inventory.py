@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.control import (
+    GroupLoad,
+    GroupLoads,
+    OperatorStatus,
+    WorkerStatus,
+)
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.residency.store_loader import StoreLoader
 
@@ -16,7 +19,7 @@ class Inventory:
         self._core = core
         self._store = store
 
-    def status(self) -> Message:
+    def status(self) -> WorkerStatus:
         """Rows, bytes and hits by operator, and counters of moves."""
         core = self._core
         with core.changed:
@@ -24,28 +27,25 @@ class Inventory:
                 slot.name: [s for g, s in list(slot.states.items()) if core.is_owner(g)]
                 for slot in core.slots.values()
             }
-            return {
-                "operators": {
-                    name: {
-                        "key_groups": len(states),
-                        "rows": sum(state.num_rows for state in states),
-                        "bytes": sum(state.num_bytes for state in states),
-                        "bins_in_store": self._store.bins_in_store(name),
-                        "rows_seen": core.slots[name].rows_seen,
-                        "rows_missed": core.slots[name].known_misses,
-                    }
-                    for name, states in owned.items()
-                },
-                "bins": core.config.bins,
-                "moves": dict(core.counters),
+            operators = {
+                name: OperatorStatus(
+                    key_groups=len(states),
+                    rows=sum(state.num_rows for state in states),
+                    bytes=sum(state.num_bytes for state in states),
+                    bins_in_store=self._store.bins_in_store(name),
+                    rows_seen=core.slots[name].rows_seen,
+                    rows_missed=core.slots[name].known_misses,
+                )
+                for name, states in owned.items()
             }
+            return WorkerStatus(operators, core.config.bins, dict(core.counters))
 
-    def groups(self) -> Message:
+    def loads(self) -> GroupLoads:
         """Bytes of state and recent rows of each key group that is owned here."""
-        core, found = self._core, dict[str, Counter[str]]()
+        core, found = self._core, dict[int, GroupLoad]()
         with core.changed:
             for slot in core.slots.values():
                 for group in list(slot.states):  # loads add to it
                     if core.is_owner(group):
-                        found.setdefault(str(group), Counter()).update(slot.load_of(group))
-        return dict(found)
+                        found[group] = found.get(group, GroupLoad()) + slot.load_of(group)
+        return GroupLoads(found)

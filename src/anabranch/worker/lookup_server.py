@@ -12,9 +12,9 @@ from anabranch.model.keyspace import HASH, Int64s
 from anabranch.processor.contract import View
 from anabranch.state.channel import is_behind
 from anabranch.state.contract import Sections
+from anabranch.transport.messages.state import FoundHead, LookUp
 from anabranch.transport.packing import unpack_keys
 from anabranch.transport.server import Item
-from anabranch.transport.wire import Message
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.operator_slot import OperatorSlot
 
@@ -25,10 +25,10 @@ class LookupServer:
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
 
-    def look_up(self, message: Message) -> Iterator[Item]:
-        """A section of the keys in a message: those whose state is in memory, then the others."""
-        slot = self._core.slot(message["operator"], message["definition"])
-        keys, section, as_of = unpack_keys(message["keys"]), message["section"], message["as_of"]
+    def look_up(self, request: LookUp) -> Iterator[Item]:
+        """A section of the keys in a request: those whose state is in memory, then the others."""
+        slot = self._core.slot(request.operator, request.definition)
+        keys, section, as_of = unpack_keys(request.keys), request.section, request.as_of
         hashes: Int64s = keys.column(HASH).to_numpy()
         of_key = slot.keyspace.group_of(hashes)
         wanted = np.unique(of_key).tolist()
@@ -38,11 +38,11 @@ class LookupServer:
             some = keys.filter(pa.array(np.isin(of_key, list(views))))
             found = slot.engine.look_up(views, some) if views else {}
         if views:
-            yield {}, {section: found[section]}
+            yield FoundHead(), {section: found[section]}
         # On their way, not loaded yet, or of another epoch: the store has every committed one.
         if len(views) < len(wanted):
             others = keys.filter(pa.array(~np.isin(of_key, list(views))))
-            yield {}, {section: self._from_store(slot, others, as_of)[section]}
+            yield FoundHead(), {section: self._from_store(slot, others, as_of)[section]}
 
     def _from_store(self, slot: OperatorSlot, keys: pa.Table, as_of: int | None) -> Sections:
         hashes: Int64s = keys.column(HASH).to_numpy()

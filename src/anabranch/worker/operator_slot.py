@@ -29,6 +29,7 @@ from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.channel import Waiting
 from anabranch.state.contract import GroupState, Sections
+from anabranch.transport.messages.control import GroupLoad
 from anabranch.worker.residency.snapshot_policy import Wear, due
 from anabranch.worker.transactions.transaction import TransactionOutput
 
@@ -266,11 +267,11 @@ class OperatorSlot:
         for group, count in zip(groups, rows, strict=True):
             self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
 
-    def load_of(self, group: int) -> dict[str, int]:
+    def load_of(self, group: int) -> GroupLoad:
         """Bytes and rows lately of a key group; whether no batch has been here since it came."""
         rows = self.rows_lately.get(group)
         size = self.states[group].num_bytes
-        return {"bytes": size, "rows": round(rows or 0), "unseen": int(rows is None)}
+        return GroupLoad(size, round(rows or 0), int(rows is None))
 
     def due_for_snapshot(
         self, epoch: int, every_seconds: float | None, patience: float

@@ -6,12 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-
-import pyarrow as pa
+from typing import TypeVar
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.transport.client import Peer, forget
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.kinds import Stream
+from anabranch.transport.parcel import Parcel
+
+H = TypeVar("H")
 
 
 class Peers:
@@ -61,11 +63,11 @@ class Peers:
                 self._close_if_idle(peer.address)
 
     def stream(
-        self, worker: str, name: str, message: Message, timeout_seconds: float | None = None
-    ) -> Generator[tuple[Message, dict[str, pa.Table]], None, None]:
-        """A call whose reply comes in pieces."""
+        self, worker: str, request: Stream[H], timeout_seconds: float | None = None
+    ) -> Generator[Parcel[H], None, None]:
+        """A call whose reply comes in parcels."""
         with self.using(worker) as peer:
-            yield from peer.stream(name, message, timeout_seconds)
+            yield from peer.stream(request, timeout_seconds)
 
     def disconnect(self, worker: str | None, used: Collection[str]) -> None:
         """Close the connection to a worker, now or after the calls that use it.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 from tests.integration.counting import Counting
+from tests.protocol.starting import bring_up
 
 from anabranch.coordinator import batch_watch as batches
 from anabranch.coordinator import steady_clock
@@ -18,7 +20,6 @@ from anabranch.protocol.coordinator import (
     LaneBegan,
     MoveRequested,
     OperatorRegistered,
-    WorkerUp,
 )
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
@@ -34,10 +35,10 @@ class Watched:
         self.operators = {}
         self.is_running: bool | None = True
         for worker in (W1, W2):
-            self.machine.handle(WorkerUp(worker, 0))
+            bring_up(self.machine.handle, worker)
         for name in ("a", "b"):
             self.machine.handle(OperatorRegistered(name))
-            self.operators[name] = OperatorRecord(name, Counting(), b"", [], 1)
+            self.operators[name] = OperatorRecord(name, Counting(), cast(Any, None), [], 1)
         self.batches = BatchWatch(
             self.machine, threading.RLock(), self.operators, lambda *_: self.is_running
         )

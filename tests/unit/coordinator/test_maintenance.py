@@ -13,7 +13,7 @@ from anabranch.coordinator.maintenance import GARBAGE_EPOCHS, RETAINED_EPOCHS, M
 from anabranch.durability import names
 from anabranch.durability.blobs import MemoryBlobStore
 from anabranch.errors import ServiceUnavailable
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.control import CommitNotes, Committed
 
 WAIT = 20
 
@@ -29,11 +29,11 @@ class SlowWorker:
     def peers(self) -> dict[str, Any]:
         return {"w1": self}
 
-    def call(self, name: str, message: Message) -> Message:
-        self.calls.append((message["operator"], message["epoch"]))
+    def call(self, request: Committed) -> CommitNotes:
+        self.calls.append((request.operator, request.epoch))
         self.called.release()
         self.go.acquire()
-        return {"snapshots": [], "heat": None}
+        return CommitNotes((), None)
 
 
 class Store:
@@ -83,7 +83,7 @@ class Several:
     def peers(self) -> dict[str, Any]:
         return {"w1": self.slow, "w2": self, "w3": self.quick}
 
-    def call(self, name: str, message: Message) -> Message:
+    def call(self, request: Committed) -> CommitNotes:
         raise self._error
 
 

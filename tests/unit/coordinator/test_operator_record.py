@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.integration.counting import Counting
@@ -16,7 +16,7 @@ from anabranch.protocol.epochs import TransactionReport
 
 
 def operator() -> OperatorRecord:
-    return OperatorRecord("counts", Counting(), b"", [], 1)
+    return OperatorRecord("counts", Counting(), cast(Any, None), [], 1)
 
 
 def manifest(epoch: int, extra: dict[str, Any]) -> Manifest:

@@ -127,7 +127,7 @@ def test_waves_of_live_are_smaller_where_key_groups_are_large(
         "live", tuple(GroupMove(KeyGroup(g), W1, W2) for g in range(12)), {"wave": 4}
     )
     found: list[int] = []
-    wanted = next(running)
+    wanted: Any = next(running)
     while wanted is not None:
         if isinstance(wanted, step.Copy):
             found.append(len(wanted.moves))
@@ -157,7 +157,7 @@ def test_small_waves_of_live_are_not_copied_ahead() -> None:
     )
     group_bytes = iter([1 << 20, 1 << 20, 3 << 20, 0, 0])
     found: list[str] = []
-    wanted = next(running)
+    wanted: Any = next(running)
     while wanted is not None:
         name, outcome = type(wanted).__name__, Outcome()
         if name == "Copy" or (name == "Import" and found[-2] != "CatchUp"):

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from anabranch import StateService
+from anabranch.transport.messages.kinds import Nothing
+from anabranch.transport.messages.lanes import Finish
 from anabranch_bench.workloads.contract import Workload
 from anabranch_bench.workloads.source import event_stream, one_query
 from anabranch_bench.workloads.verify import Collected, verify
@@ -84,11 +86,11 @@ def kill_inside_a_batch(service: StateService) -> None:
     coordinator = service._coordinator
     finish, has_come = coordinator._finish, threading.Event()
 
-    def kill_first(message: Any) -> Any:
+    def kill_first(request: Finish) -> Nothing:
         if not has_come.is_set():
             has_come.set()
             os.kill(coordinator.pids()["w1"], signal.SIGKILL)  # type: ignore[index]
-        return finish(message)
+        return finish(request)
 
     coordinator._finish = kill_first  # type: ignore[method-assign]
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anabranch.durability.group_restore import Restored
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import ImportPriority
-from anabranch.model.ids import Epoch, KeyGroup, epoch_of
+from anabranch.model.ids import Epoch, KeyGroup, WorkerId, epoch_of
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.arrivals import ArrivingGroup
 from anabranch.protocol.residency import importable, is_needed
 from anabranch.state.contract import GroupState
-from anabranch.transport.wire import Message
+from anabranch.transport.messages.state import Fetch, GroupRequest, Heat
 from anabranch.worker.core import Place, WorkerCore
 from anabranch.worker.moves.parcel_reader import ReceivedGroup, receive
 from anabranch.worker.moves.rate_limiter import RateLimiter
@@ -43,7 +43,7 @@ class ImportUnit:
     """A key group and some of its bins, to be asked for."""
 
     operator: str
-    request: protocol.GroupRequest
+    request: protocol.SourceRequest
     bins: tuple[int, ...] | None = None
     """None: all that are missing."""
 
@@ -76,7 +76,7 @@ class BackgroundImport:
         self._limiter = limiter
 
     def run(
-        self, groups: list[int], priority: ImportPriority, by_bin: bool, version: int
+        self, groups: Sequence[int], priority: ImportPriority, by_bin: bool, version: int
     ) -> Counter[str]:
         """Bring everything that is missing; afterwards sources are not needed for it."""
         core, counted, wanted = self._core, Counter[str](), tuple(map(KeyGroup, groups))
@@ -96,7 +96,7 @@ class BackgroundImport:
 
     def _ordered(
         self,
-        found: list[tuple[str, protocol.GroupRequest]],
+        found: list[tuple[str, protocol.SourceRequest]],
         priority: ImportPriority,
         by_bin: bool,
     ) -> Iterator[list[ImportUnit]]:
@@ -104,7 +104,7 @@ class BackgroundImport:
         heat, size = self._heat(found) if priority is not ImportPriority.INDEX else ({}, {})
 
         def rank(unit: ImportUnit) -> float:  # smaller is sooner
-            rows = heat.get(unit.place, [])
+            rows = heat.get(unit.place, ())
             hot = float(np.sum([rows[b] for b in unit.bins] if unit.bins and rows else rows))
             is_by_size = priority is ImportPriority.WAITING
             return -hot / (1 + size.get(unit.place, 0)) if is_by_size else -hot
@@ -133,23 +133,23 @@ class BackgroundImport:
             yield chosen
 
     def _heat(
-        self, found: list[tuple[str, protocol.GroupRequest]]
-    ) -> tuple[dict[Place, list[float]], dict[Place, int]]:
+        self, found: list[tuple[str, protocol.SourceRequest]]
+    ) -> tuple[dict[Place, tuple[float, ...]], dict[Place, int]]:
         """Recent rows of each bin and bytes of each key group, as their sources know them."""
-        heat: dict[Place, list[float]] = {}
+        heat: dict[Place, tuple[float, ...]] = {}
         size: dict[Place, int] = {}
         groups_of: dict[tuple[str, str], list[int]] = {}
         for operator, request in found:
             groups_of.setdefault((operator, request.source), []).append(int(request.group))
         for (operator, source), groups in groups_of.items():
-            message = {"operator": operator, "groups": groups}
+            question = Heat(operator, tuple(groups))
             try:
-                reply = self._peers.get(source).call("heat", message, HEAT_SECONDS_MAX)
+                reply = self._peers.get(source).call(question, HEAT_SECONDS_MAX)
             except AnabranchError:
                 continue  # any order is right
             for group in groups:
-                heat[operator, group] = reply["heat"][str(group)]
-                size[operator, group] = reply["bytes"].get(str(group), 0)
+                heat[operator, group] = reply.rows[group]
+                size[operator, group] = reply.bytes.get(group, 0)
         return heat, size
 
     def _is_needed(self, unit: ImportUnit) -> bool:
@@ -157,7 +157,7 @@ class BackgroundImport:
             request = unit.request
             return is_needed(self._core.machine, unit.operator, request.group, request.session)
 
-    def _now(self, operator: str, request: protocol.GroupRequest) -> protocol.GroupRequest | None:
+    def _now(self, operator: str, request: protocol.SourceRequest) -> protocol.SourceRequest | None:
         """The request as it would be now; None: nothing is to be asked for any more."""
         with self._core.changed:
             found = importable(self._core.machine, (request.group,), request.version)
@@ -181,19 +181,19 @@ class BackgroundImport:
         if not wanted:
             return
         first = units[0].request
-        head = {
-            "operator": slot.name,
-            "definition": slot.definition_id,
-            "target": self._core.config.worker,
-            "address": self._core.address,
-            "version": first.version,
-            "times": None,
-            "groups": [self._ask(unit) for unit in wanted.values()],
-        }
+        fetch = Fetch(
+            slot.name,
+            slot.definition_id,
+            WorkerId(self._core.config.worker),
+            self._core.address,
+            first.version,
+            None,
+            tuple(self._ask(unit) for unit in wanted.values()),
+        )
         left = dict(wanted)
         try:
-            items = self._peers.stream(first.source, "fetch", head)
-            for received in receive(items, lambda g, size: self._piece(wanted[g], size)):
+            parcels = self._peers.stream(first.source, fetch)
+            for received in receive(parcels, lambda g, size: self._piece(wanted[g], size)):
                 unit = left[received.group]
                 if received.is_gone:
                     self._receiving_ended([unit])
@@ -208,11 +208,12 @@ class BackgroundImport:
         if left:
             self._from_store(slot, list(left.values()), counted)
 
-    def _ask(self, unit: ImportUnit) -> Message:
+    def _ask(self, unit: ImportUnit) -> GroupRequest:
         request = ask_all(self._core, unit.request)
-        if unit.bins is not None:
-            request["bins"] = [bin_ for bin_ in unit.bins if bin_ in unit.request.missing]
-        return request
+        if unit.bins is None:
+            return request
+        missing = unit.request.missing
+        return replace(request, bins=tuple(bin_ for bin_ in unit.bins if bin_ in missing))
 
     def _piece(self, unit: ImportUnit, size: int) -> None:
         mine = ((unit.request.group, unit.request.session),)
@@ -296,7 +297,7 @@ class BackgroundImport:
     def _offer_whole(
         self,
         slot: OperatorSlot,
-        request: protocol.GroupRequest,
+        request: protocol.SourceRequest,
         restored: Restored[GroupState],
         epoch: int,
     ) -> bool:
@@ -308,7 +309,7 @@ class BackgroundImport:
         offer = protocol.PartOffered(*place, kind, Epoch(epoch), bins)
         return self._arrivals.offer(slot, offer, install)
 
-    def _offer_rest(self, slot: OperatorSlot, request: protocol.GroupRequest, epoch: int) -> bool:
+    def _offer_rest(self, slot: OperatorSlot, request: protocol.SourceRequest, epoch: int) -> bool:
         def install(content: PartContent, record: ArrivingGroup) -> None:
             self._loader.complete(slot, int(request.group), record.missing, epoch)
 
@@ -320,15 +321,15 @@ class BackgroundImport:
 
 def _units(
     operator: str,
-    request: protocol.GroupRequest,
+    request: protocol.SourceRequest,
     by_bin: bool,
-    heat: Mapping[Place, list[float]],
+    heat: Mapping[Place, tuple[float, ...]],
     size: Mapping[Place, int],
 ) -> list[ImportUnit]:
     if not by_bin or request.replica is not None:
         return [ImportUnit(operator, request)]
     place = operator, int(request.group)
-    rows = heat.get(place, [])
+    rows = heat.get(place, ())
     bins = sorted(request.missing, key=lambda b: (-rows[b] if rows else 0.0, b))
     count = max(1, UNIT_BYTES * len(bins) // (1 + size.get(place, UNIT_BYTES)))
     return [

@@ -6,19 +6,19 @@ import math
 import threading
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
-from anabranch.model.ids import KeyGroup, WorkerId, number_of
+from anabranch.model.ids import KeyGroup, number_of
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol.worker import GroupsReleased
 from anabranch.state.channel import has_waiting
 from anabranch.state.contract import GroupState
+from anabranch.transport.messages import state as messages
+from anabranch.transport.messages.state import GoneHead, GroupRequest, Need
 from anabranch.transport.packing import pack_hashes, unpack_hashes
 from anabranch.transport.server import Item
-from anabranch.transport.wire import Message
 from anabranch.worker.core import Place, WorkerCore
 from anabranch.worker.moves.deltas import Delta, DeltaLogs, joined_deltas
 from anabranch.worker.operator_slot import OperatorSlot
@@ -29,8 +29,8 @@ SLICE_BYTES = 2 << 20
 
 FROZEN_SLICE_BYTES = 8 << 20
 QUIET_SECONDS_MAX = 0.1
-"""A copy with a pace waits so long for a moment between transactions, whose batch needs the cores.
-Short batches have one by then; under long ones a copy must not fall far behind its pace."""
+"""A copy with a rate waits so long for a moment between transactions, whose batch needs the cores.
+Short batches have one by then; under long ones a copy must not fall far behind its rate."""
 
 COPY_TRIES = 3
 IDLE_SECONDS_MAX = 20.0
@@ -63,17 +63,17 @@ class Exports:
 
     # -- while the source goes on --
 
-    def copy(self, message: Message) -> Iterator[Item]:
+    def copy(self, request: messages.CopyGroups) -> Iterator[Item]:
         """Key groups slice by slice; slices of a group may be as of different epochs."""
-        slot = self._core.slot(message["operator"], message["definition"])
-        quiet = QUIET_SECONDS_MAX if message["paced"] else 0.0
-        for group in message["groups"]:
+        slot = self._core.slot(request.operator, request.definition)
+        quiet = QUIET_SECONDS_MAX if request.is_limited else 0.0
+        for group in request.groups:
             for _ in range(COPY_TRIES):
                 if (yield from self._copy_group(slot, group, quiet)):
                     break
-                yield {"group": group, "kind": "restart"}, {}
+                yield messages.RestartHead(group), {}
             else:
-                yield {"group": group, "kind": "gone"}, {}
+                yield GoneHead(group), {}
 
     def _copy_group(
         self, slot: OperatorSlot, group: int, quiet_seconds: float
@@ -91,7 +91,7 @@ class Exports:
                     sections = state.export_packed(bins)
                 if not log.is_alive:
                     return False
-                yield {"group": group, "kind": "slice", "bins": bins, "as_of": as_of}, sections
+                yield messages.SliceHead(group, tuple(bins), as_of), sections
                 self._core.pass_point("copy-slice")
             with self._still(slot, group) as (_, as_of):
                 deltas = log.since(log.start)
@@ -99,30 +99,30 @@ class Exports:
             if not log.is_alive:
                 return False
         except Gone:
-            yield {"group": group, "kind": "gone"}, {}
+            yield GoneHead(group), {}
             return True
         yield from _deltas(group, deltas)
-        yield _done(group, as_of, wear, log.number), {}
+        yield messages.DoneHead(group, as_of, tuple(wear), log.number), {}
         return True
 
-    def deltas(self, message: Message) -> Iterator[Item]:
+    def deltas(self, request: messages.Deltas) -> Iterator[Item]:
         """What has changed since the replicas were brought up to date last."""
-        slot = self._core.slot(message["operator"], message["definition"])
-        for group, number, since in message["groups"]:
-            place = slot.name, group
+        slot = self._core.slot(request.operator, request.definition)
+        for group, replica in request.replicas.items():
+            place, since = (slot.name, group), replica.as_of
             try:
                 with self._still(slot, group) as (_, as_of):
-                    log = self._logs.find(place, number, since)
+                    log = self._logs.find(place, replica.log, since)
                     deltas = log.since(since) if log is not None else []
                     wear = slot.wear_of(group)
             except Gone:
                 log = None
             if log is None:
-                yield {"group": group, "kind": "gone"}, {}
+                yield GoneHead(group), {}
                 continue
             self._logs.trim(log, since)
             yield from _deltas(group, joined_deltas(deltas))
-            yield _done(group, as_of, wear, number), {}
+            yield messages.DoneHead(group, as_of, tuple(wear), replica.log), {}
         self._core.pass_point("deltas-served")
 
     @contextmanager
@@ -147,72 +147,79 @@ class Exports:
 
     # -- after the source let go --
 
-    def fetch(self, message: Message) -> Iterator[Item]:
+    def fetch(self, request: messages.Fetch) -> Iterator[Item]:
         """Key groups that the caller owns now, or parts of them. Asking is as good as a release."""
         core = self._core
-        slot = core.slot(message["operator"], message["definition"])
-        groups = tuple(KeyGroup(request["group"]) for request in message["groups"])
-        target = message["target"]
-        self._peers.remember(target, message["address"])
-        core.dispatch(GroupsReleased(groups, message["version"], WorkerId(target)))
+        slot = core.slot(request.operator, request.definition)
+        groups = tuple(KeyGroup(each.group) for each in request.groups)
+        self._peers.remember(request.target, request.address)
+        core.dispatch(GroupsReleased(groups, request.version, request.target))
         with core.changed:
             refused = {group for group in groups if core.is_owner(group)}
         core.wait_idle(slot.name, (g for g in groups if g not in refused), IDLE_SECONDS_MAX)
         core.pass_point("fetch-asked")
-        for request in message["groups"]:
-            if request["group"] in refused:
-                yield {"group": request["group"], "kind": "gone"}, {}
+        for each in request.groups:
+            if each.group in refused:
+                yield GoneHead(each.group), {}
             else:
-                yield from self._give(slot, request, message)
+                yield from self._give(slot, each, request.times)
         core.pass_point("fetch-served")
 
-    def _give(self, slot: OperatorSlot, request: Message, message: Message) -> Iterator[Item]:
-        group = request["group"]
+    def _give(
+        self, slot: OperatorSlot, request: GroupRequest, times: BatchTimes | None
+    ) -> Iterator[Item]:
+        group = request.group
         try:
-            with self._frozen(slot, group, request["as_of"]) as (state, as_of):
+            with self._frozen(slot, group, request.as_of) as (state, as_of):
                 deltas = self._deltas_for(slot.name, request, as_of)
-                wear = slot.wear_of(group)
-                due = self._due(slot, state, request, message["times"])
+                wear = tuple(slot.wear_of(group))
+                due = self._due(slot, state, request, times)
             if deltas is not None:
                 yield from _deltas(group, joined_deltas(deltas))
-            elif request["need"] == "keys" and not has_waiting(state):
+            elif request.need is Need.KEYS and not has_waiting(state):
                 yield from self._give_keys(slot, request, due, as_of)
             else:
-                bins = set(request["bins"]) | set(self._bins_of(due))
+                bins = set(request.bins) | set(self._bins_of(due))
                 if has_waiting(state):
-                    bins = set(request["missing"])
-                wanted = sorted(bins & set(request["missing"]))
+                    bins = set(request.missing)
+                wanted = sorted(bins & set(request.missing))
                 limit = FROZEN_SLICE_BYTES
                 for some in slices_of(state, self._keyspace, wanted, limit):
                     with self._frozen(slot, group, as_of) as (state, _):
                         sections = state.export_packed(some)
-                    yield {"group": group, "kind": "slice", "bins": some, "as_of": as_of}, sections
+                    yield messages.SliceHead(group, tuple(some), as_of), sections
             is_replica = deltas is not None
-            yield {**_done(group, as_of, wear, None), "replica": is_replica}, {}
+            yield messages.DoneHead(group, as_of, wear, None, is_replica), {}
         except Gone:
-            yield {"group": group, "kind": "gone"}, {}
+            yield GoneHead(group), {}
 
-    def _deltas_for(self, operator: str, request: Message, as_of: int) -> list[Delta] | None:
-        if request["have"] is None:
+    def _deltas_for(self, operator: str, request: GroupRequest, as_of: int) -> list[Delta] | None:
+        if request.replica is None:
             return None
-        number, since = request["have"]
-        log = self._logs.find((operator, request["group"]), number, since)
+        since = request.replica.as_of
+        log = self._logs.find((operator, request.group), request.replica.log, since)
         return log.since(since) if log is not None and since <= as_of else None
 
-    def _due(self, slot: OperatorSlot, state: GroupState, request: Message, times: Any) -> Int64s:
+    def _due(
+        self,
+        slot: OperatorSlot,
+        state: GroupState,
+        request: GroupRequest,
+        times: BatchTimes | None,
+    ) -> Int64s:
         """Keys of missing bins for which the caller's transaction has something to do."""
-        if times is None or request["need"] == "all":
+        if times is None or request.need is Need.ALL:
             return np.empty(0, np.int64)
-        due = slot.engine.due_hashes(state, BatchTimes(**times))
+        due = slot.engine.due_hashes(state, times)
         missing = np.zeros(self._keyspace.bins, bool)
-        missing[request["missing"]] = True
+        missing[list(request.missing)] = True
         return due[missing[self._keyspace.bin_of(due)]]
 
     def _give_keys(
-        self, slot: OperatorSlot, request: Message, due: Int64s, as_of: int
+        self, slot: OperatorSlot, request: GroupRequest, due: Int64s, as_of: int
     ) -> Iterator[Item]:
-        group, session = request["group"], request["session"]
-        asked = unpack_hashes(request["hashes"])
+        group, session = request.group, request.session
+        asked = unpack_hashes(request.hashes)
         place = slot.name, group
         with self._served_lock:
             known, served = self._served.get(place, (session, set()))
@@ -225,7 +232,7 @@ class Exports:
         with self._frozen(slot, group, as_of) as (state, _):
             sections = state.export(hashes=hashes)
         served.update(due.tolist())
-        yield {"group": group, "kind": "keys", "due": pack_hashes(due)}, sections
+        yield messages.KeysHead(group, pack_hashes(due)), sections
 
     def _bins_of(self, hashes: Int64s) -> list[int]:
         found: list[int] = np.unique(self._keyspace.bin_of(hashes)).tolist()
@@ -259,30 +266,29 @@ class Exports:
 
     # -- small questions --
 
-    def as_of(self, message: Message) -> Message:
+    def as_of(self, request: messages.AsOf) -> messages.GroupEpochs:
         """The epochs of key groups, by operator."""
         core = self._core
-        found: dict[str, dict[str, int]] = {}
+        found: dict[str, dict[int, int]] = {}
         with core.changed:
-            for operator in message["operators"]:
+            for operator in request.operators:
                 found[operator] = {}
-                for group in message["groups"]:
+                for group in request.groups:
                     held = core.held(operator, group)
                     if held is not None:
-                        epoch = number_of(held.as_of)
-                        found[operator][str(group)] = epoch
+                        found[operator][group] = number_of(held.as_of)
         core.pass_point("lag-served")
-        return {"as_of": found}
+        return messages.GroupEpochs(found)
 
-    def heat(self, message: Message) -> Message:
+    def heat(self, request: messages.Heat) -> messages.GroupHeat:
         """Rows lately for each bin of key groups."""
-        slot = self._core.slot(message["operator"])
+        slot = self._core.slot(request.operator)
         rows = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)
-        states = {group: slot.states.get(group) for group in message["groups"]}
-        return {
-            "heat": {str(group): rows[group].round(2).tolist() for group in states},
-            "bytes": {str(g): state.num_bytes for g, state in states.items() if state is not None},
-        }
+        states = {group: slot.states.get(group) for group in request.groups}
+        return messages.GroupHeat(
+            {group: tuple(rows[group].round(2).tolist()) for group in states},
+            {group: state.num_bytes for group, state in states.items() if state is not None},
+        )
 
 
 def slices_of(
@@ -298,9 +304,4 @@ def slices_of(
 
 def _deltas(group: int, deltas: list[Delta]) -> Iterator[Item]:
     for delta in deltas:
-        head = {"group": group, "kind": "delta", "epoch": delta.epoch, "rows": delta.rows}
-        yield head, delta.sections
-
-
-def _done(group: int, as_of: int, wear: list[int], log: int | None) -> Message:
-    return {"group": group, "kind": "done", "as_of": as_of, "wear": wear, "log": log}
+        yield messages.DeltaHead(group, delta.epoch, delta.rows), delta.sections

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.protocol import worker as protocol
 from anabranch.transport.client import Exchange
+from anabranch.transport.messages.lanes import TransactionReports
 from anabranch.transport.spool import Spool
-from anabranch.transport.wire import Message
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.peers import Peers
 from anabranch.worker.transactions.transaction import Forwarded, RunningTransaction, rows_of_groups
@@ -28,24 +29,20 @@ class Forwarding:
         self._core = core
         self._peers = peers
 
-    def start(
-        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
-    ) -> threading.Thread:
+    def start(self, run: RunningTransaction, effect: protocol.ForwardRows) -> threading.Thread:
         """Pass rows on and tell the protocol how it went."""
 
         def work() -> None:
-            self._core.dispatch(self._outcome(run, header, effect))
+            self._core.dispatch(self._outcome(run, effect))
 
         thread = threading.Thread(target=work, name=f"anabranch-forward-{effect.tx}", daemon=True)
         thread.start()
         return thread
 
-    def _outcome(
-        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
-    ) -> protocol.Event:
+    def _outcome(self, run: RunningTransaction, effect: protocol.ForwardRows) -> protocol.Event:
         try:
             self._core.pass_point("forwarding")
-            answer = self._forward(run, header, effect)
+            answer = self._forward(run, effect)
         except AnabranchError as error:
             return protocol.ForwardFailed(effect.tx, effect.target, error)
         except Exception as error:  # whatever it is, the lane waits for an answer
@@ -54,15 +51,13 @@ class Forwarding:
         run.forwarded.append(answer)
         return protocol.RowsForwarded(effect.tx, effect.target)
 
-    def _forward(
-        self, run: RunningTransaction, header: Message, effect: protocol.ForwardRows
-    ) -> Forwarded:
-        hops = header.get("hops", 0) + 1
+    def _forward(self, run: RunningTransaction, effect: protocol.ForwardRows) -> Forwarded:
+        hops = run.header.hops + 1
         if hops > HOPS_MAX:
             raise ServiceUnavailable("Rows were passed on too often; the lane asks again.")
         with self._peers.using(effect.target) as peer:
-            sent_with = {"groups": list(effect.groups), "version": effect.version, "hops": hops}
-            exchange = peer.exchange({**header, **sent_with})
+            header = replace(run.header, groups=effect.groups, version=effect.version, hops=hops)
+            exchange = peer.exchange(header)
             try:
                 schema, sent = pa.schema([]), 0
                 for batch in self._rows(run, effect.groups):
@@ -84,14 +79,14 @@ class Forwarding:
 
 
 def _answer(exchange: Exchange, groups: tuple[int, ...], sent: int) -> Forwarded:
-    report: Message | None = None
+    report: TransactionReports | None = None
     rows = Spool()
     while (chunk := exchange.read()) is not None:
         batch, message = chunk
         report = message or report
         if batch is not None and batch.num_rows:
             rows.append(batch)
-    answered = {g for tx in report["transactions"] for g in tx["groups"]} if report else set()
+    answered = {g for tx in report.transactions for g in tx.report.groups} if report else set()
     if report is None or not answered.issuperset(groups):
         raise ServiceUnavailable("A worker's answer for rows that were passed on is incomplete.")
-    return Forwarded(groups, sent, report["transactions"], rows)
+    return Forwarded(groups, sent, report.transactions, rows)

@@ -6,14 +6,17 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
 
-from anabranch.migration.steps import Arrival, ImportPriority
 from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.residency import new_owners, residency_of, sources
-from anabranch.transport.wire import Message
+from anabranch.transport.messages import orders
+from anabranch.transport.messages.control import Ping
+from anabranch.transport.messages.names import NAMES
+from anabranch.transport.messages.orders import OrderReply, SaveReply
+from anabranch.transport.messages.state import AsOf, CopyGroups, Deltas, ReplicaLog
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.background_import import BackgroundImport
 from anabranch.worker.moves.exports import QUIET_SECONDS_MAX
@@ -28,9 +31,6 @@ _log = logging.getLogger("anabranch.worker")
 
 CALL_SECONDS_MAX = 10.0
 RELEASE_SECONDS_MAX = 600.0
-
-PACED = ("copy", "catch-up", "import")
-"""Orders whose rate is that of the whole worker from then on."""
 
 
 class Copying:
@@ -66,66 +66,76 @@ class OrderHandler:
         self._cleaned: dict[int, int] = {}
         """Version of the last clean-up of each key group: an older copy comes too late."""
         self._copying_lock = threading.Lock()
-        self._orders: dict[str, Callable[[Message], Message]] = {
-            "connect": self._connect,
-            "copy": self._copy,
-            "catch-up": self._catch_up,
-            "grant": self._grant,
-            "release": self._release,
-            "import": self._import,
-            "clean": self._clean,
-            "lag": self._lag,
-            "save": self._save,
-            "load": self._load,
-            "pace": self._set_pace,
-        }
 
-    def knows(self, name: str) -> bool:
-        """Whether a call is an order."""
-        return name in self._orders
+    def set_rate(self, rate: float | None) -> None:
+        """Bytes a second of all orders together."""
+        self._limiter.set(rate)
 
-    def perform(self, name: str, message: Message) -> Message:
+    def perform(self, order: orders.Order) -> OrderReply | SaveReply:
         """Do it; the counters of what was done."""
-        self._peers.remember(message.get("peer"), message.get("address"))
-        if name in PACED and "rate" in message:  # None: as fast as possible
-            self._limiter.set(message["rate"])
-        if "peer" not in message:  # no part of a move: the pace, or what it owns at its start
-            return self._orders[name](message)
+        if isinstance(order, orders.GrantOrder) and order.source is None:
+            return self._grant(order)  # no part of a move: what it owns at its start
+        name = NAMES[type(order)]
         self._core.pass_point(f"before-{name}")
-        reply = self._orders[name](message)
+        reply = self._perform(order)
         self._core.pass_point(f"after-{name}")
         return reply
 
-    def _set_pace(self, message: Message) -> Message:
-        self._limiter.set(message["rate"])
-        return _reply()
+    def _perform(self, order: orders.Order) -> OrderReply | SaveReply:
+        match order:
+            case orders.ConnectOrder():
+                return self._connect(order)
+            case orders.CopyOrder():
+                return self._copy(order)
+            case orders.CatchUpOrder():
+                return self._catch_up(order)
+            case orders.GrantOrder():
+                return self._grant(order)
+            case orders.ReleaseOrder():
+                return self._release(order)
+            case orders.ImportOrder():
+                return self._import(order)
+            case orders.CleanOrder():
+                return self._clean(order)
+            case orders.LagOrder():
+                return self._lag(order)
+            case orders.SaveOrder():
+                return self._save(order)
+            case orders.LoadOrder():
+                return self._load(order)
+            case _:
+                unhandled(order)
 
-    def _connect(self, message: Message) -> Message:
-        hello = {"peer": self._core.config.worker}
-        self._peers.get(message["peer"]).call("ping", hello, CALL_SECONDS_MAX)
-        return _reply(Counter(connected=1))
+    def _remember(self, peer: orders.MovePeer) -> WorkerId:
+        """The other end of a move, whose address counts from now on."""
+        self._peers.remember(peer.worker, peer.address)
+        return peer.worker
+
+    def _connect(self, order: orders.ConnectOrder) -> OrderReply:
+        hello = Ping(WorkerId(self._core.config.worker))
+        self._peers.get(self._remember(order.peer)).call(hello, CALL_SECONDS_MAX)
+        return OrderReply({"connected": 1})
 
     # -- replicas --
 
-    def _copy(self, message: Message) -> Message:
+    def _copy(self, order: orders.CopyOrder) -> OrderReply:
         counted: Counter[str] = Counter()
-        copying = self._start(message["groups"], message["version"])
+        source = self._remember(order.peer)
+        self._limiter.set(order.rate)
+        copying = self._start(order.groups, order.version)
         try:
             for slot in list(self._core.slots.values()):
-                groups = [
-                    g for g in sorted(copying.groups) if not self._is_copied(slot, g, message)
-                ]
-                self._copy_groups(slot, message["peer"], groups, copying, counted)
+                groups = [g for g in sorted(copying.groups) if not self._is_copied(slot, g, source)]
+                self._copy_groups(slot, source, groups, copying, counted)
         finally:
             self._end(copying)
         self._core.count(counted)
-        return _reply(counted)
+        return OrderReply(counted)
 
-    def _is_copied(self, slot: OperatorSlot, group: int, message: Message) -> bool:
+    def _is_copied(self, slot: OperatorSlot, group: int, source: str) -> bool:
         with self._core.changed:
             is_owned = self._core.is_owner(group)
-            replica = self._replica_of(slot, group, message["peer"])
-        return is_owned or replica is not None
+            return is_owned or self._replica_of(slot, group, source) is not None
 
     def _replica_of(
         self, slot: OperatorSlot, group: int, source: str
@@ -145,22 +155,18 @@ class OrderHandler:
     ) -> None:
         if not groups:
             return
-        head = {
-            "operator": slot.name,
-            "definition": slot.definition_id,
-            "groups": groups,
-            "paced": self._limiter.is_limited,
-        }
-        items = self._peers.stream(source, "copy", head)
+        is_limited = self._limiter.is_limited
+        request = CopyGroups(slot.name, slot.definition_id, tuple(groups), is_limited)
+        parcels = self._peers.stream(source, request)
 
-        def piece(group: int, size: int) -> None:
+        def on_parcel(group: int, size: int) -> None:
             self._limiter.take(size, lambda: copying.is_stopped(group))
             if self._limiter.is_limited:
                 self._core.wait_quiet(QUIET_SECONDS_MAX)
             self._core.pass_point("copy-slice")
 
         try:
-            for received in receive(items, piece):
+            for received in receive(parcels, on_parcel):
                 if not copying.groups.intersection(groups):
                     return
                 counted.update(received.counted)
@@ -168,7 +174,7 @@ class OrderHandler:
                     self._make_replica(slot, source, received)
                     counted["groups"] += 1
         finally:
-            items.close()
+            parcels.close()
 
     def _make_replica(self, slot: OperatorSlot, source: str, received: ReceivedGroup) -> None:
         group, core = received.group, self._core
@@ -186,49 +192,50 @@ class OrderHandler:
             self._note_replica(slot, group, received.as_of, origin)
 
     def _note_replica(
-        self,
-        slot: OperatorSlot,
-        group: int,
-        as_of: int,
-        origin: protocol.ReplicaOrigin | None,
+        self, slot: OperatorSlot, group: int, as_of: int, origin: protocol.ReplicaOrigin | None
     ) -> None:
         changed = ((KeyGroup(group), epoch_of(as_of)),)
         self._core.dispatch(protocol.ReplicasChanged(slot.name, changed, origin))
 
-    def _catch_up(self, message: Message) -> Message:
+    def _catch_up(self, order: orders.CatchUpOrder) -> OrderReply:
         counted: Counter[str] = Counter()
-        copying = self._start(message["groups"], message["version"])
+        source = self._remember(order.peer)
+        self._limiter.set(order.rate)
+        copying = self._start(order.groups, order.version)
         try:
             for slot in list(self._core.slots.values()):
-                since, lost = self._replicas(slot, message)
-                lost += self._catch_up_groups(slot, message["peer"], since, copying, counted)
+                since, lost = self._replicas(slot, order.groups, source)
+                lost += self._catch_up_groups(slot, source, since, copying, counted)
                 wanted = [group for group in lost if not copying.is_stopped(group)]
-                self._copy_groups(slot, message["peer"], wanted, copying, counted)
+                self._copy_groups(slot, source, wanted, copying, counted)
         finally:
             self._end(copying)
         self._core.count(counted)
-        return _reply(counted)
+        return OrderReply(counted)
 
-    def _replicas(self, slot: OperatorSlot, message: Message) -> tuple[list[list[int]], list[int]]:
+    def _replicas(
+        self, slot: OperatorSlot, groups: Iterable[int], source: str
+    ) -> tuple[dict[int, ReplicaLog], list[int]]:
         """Replicas with their log and epoch; key groups that have none and are not owned here."""
-        since, lost = [], []
+        since: dict[int, ReplicaLog] = {}
+        lost = []
         with self._core.changed:
-            for group in message["groups"]:
+            for group in groups:
                 held = self._core.held(slot.name, group)
-                replica = self._replica_of(slot, group, message["peer"])
+                replica = self._replica_of(slot, group, source)
                 if self._core.is_owner(group):
                     continue
                 if held is None or replica is None:
                     lost.append(group)
                 else:
-                    since.append([group, replica.log, number_of(held.as_of)])
+                    since[group] = ReplicaLog(replica.log, number_of(held.as_of))
         return since, lost
 
     def _catch_up_groups(
         self,
         slot: OperatorSlot,
         source: str,
-        since: list[list[int]],
+        since: dict[int, ReplicaLog],
         copying: Copying,
         counted: Counter[str],
     ) -> list[int]:
@@ -236,18 +243,17 @@ class OrderHandler:
         lost: list[int] = []
         if not since:
             return lost
-        as_of = {group: epoch for group, _, epoch in since}
-        head = {"operator": slot.name, "definition": slot.definition_id, "groups": since}
-        items = self._peers.stream(source, "deltas", head)
+        parcels = self._peers.stream(source, Deltas(slot.name, slot.definition_id, since))
         stopped = copying.is_stopped
         for received in receive(
-            items, lambda g, size: self._limiter.take(size, lambda: stopped(g))
+            parcels, lambda g, size: self._limiter.take(size, lambda: stopped(g))
         ):
             counted.update(received.counted)
+            as_of = since[received.group].as_of
             if received.is_gone:
                 lost.append(received.group)
-            elif received.as_of > as_of[received.group]:
-                self._bring_forward(slot, received, as_of[received.group])
+            elif received.as_of > as_of:
+                self._bring_forward(slot, received, as_of)
                 counted["groups"] += 1
         return lost
 
@@ -286,7 +292,7 @@ class OrderHandler:
         _log.critical("State of key group %s is broken, so this worker ends: %s", group, error)
         os._exit(1)  # it was granted meanwhile; the next process takes it from the store
 
-    def _start(self, groups: list[int], version: int) -> Copying:
+    def _start(self, groups: Iterable[int], version: int) -> Copying:
         with self._copying_lock:
             copying = Copying({g for g in groups if self._cleaned.get(g, -1) <= version})
             self._copying.append(copying)
@@ -298,79 +304,72 @@ class OrderHandler:
 
     # -- ownership --
 
-    def _grant(self, message: Message) -> Message:
-        groups = tuple(KeyGroup(group) for group in message["groups"])
-        peer = message.get("peer")
+    def _grant(self, order: orders.GrantOrder) -> OrderReply:
+        source = None if order.source is None else self._remember(order.source)
         event = protocol.GroupsGranted(
-            groups,
-            message["version"],
-            None if peer is None else WorkerId(peer),
-            Arrival(message.get("arrival") or "group"),
-            bool(message.get("ready_first")),
+            order.groups, order.version, source, order.arrival, order.ready_first
         )
         with self._core.changed:
-            for group in groups:
-                self._arrivals.take_on_demand((group,))
+            self._arrivals.take_on_demand(order.groups)  # of an earlier move
             self._core.dispatch(event)
-        return _reply(Counter(groups=len(groups)))
+        return OrderReply({"groups": len(order.groups)})
 
-    def _release(self, message: Message) -> Message:
-        groups = tuple(KeyGroup(group) for group in message["groups"])
-        peer = WorkerId(message["peer"])
-        self._core.dispatch(protocol.GroupsReleased(groups, message["version"], peer))
+    def _release(self, order: orders.ReleaseOrder) -> OrderReply:
+        groups, target = order.groups, self._remember(order.target)
+        self._core.dispatch(protocol.GroupsReleased(groups, order.version, target))
         for operator in list(self._core.slots):
             self._core.wait_idle(operator, groups, RELEASE_SECONDS_MAX)
-        return _reply(Counter(groups=len(groups)))
+        return OrderReply({"groups": len(groups)})
 
-    def _import(self, message: Message) -> Message:
-        order = ImportPriority(message.get("order") or "index")
-        by_bin = bool(message.get("by_bin"))
-        return _reply(self._imports.run(message["groups"], order, by_bin, message["version"]))
+    def _import(self, order: orders.ImportOrder) -> OrderReply:
+        self._remember(order.peer)
+        self._limiter.set(order.rate)
+        counted = self._imports.run(order.groups, order.priority, order.by_bin, order.version)
+        return OrderReply(counted)
 
-    def _clean(self, message: Message) -> Message:
-        groups = message["groups"]
+    def _clean(self, order: orders.CleanOrder) -> OrderReply:
+        groups, peer = order.groups, self._remember(order.peer)
         with self._core.changed:
             gone = {group for group in groups if not self._core.is_owner(group)}
         with self._copying_lock:
             for group in groups:
-                self._cleaned[group] = max(self._cleaned.get(group, 0), message["version"])
+                self._cleaned[group] = max(self._cleaned.get(group, 0), order.version)
             for copying in self._copying:
                 copying.groups -= gone
             is_copying = bool(self._copying)
         with self._core.changed:
             for operator in self._core.slots:  # of copies that came to nothing
-                self._arrivals.logs.drop(operator, tuple(groups))
-            dropped = tuple(KeyGroup(group) for group in groups)
-            self._core.dispatch(protocol.GroupsDropped(dropped, message["version"]))
+                self._arrivals.logs.drop(operator, groups)
+            self._core.dispatch(protocol.GroupsDropped(groups, order.version))
             used = new_owners(self._core.machine) | sources(self._core.machine)
         if not is_copying:
-            self._peers.disconnect(message.get("peer"), used)
-        return _reply(Counter(groups=len(gone)))
+            self._peers.disconnect(peer, used)
+        return OrderReply({"groups": len(gone)})
 
-    def _lag(self, message: Message) -> Message:
-        operators = list(self._core.slots)
-        asked = {"operators": operators, "groups": message["groups"]}
-        reply = self._peers.get(message["peer"]).call("as-of", asked, CALL_SECONDS_MAX)
+    def _lag(self, order: orders.LagOrder) -> OrderReply:
+        operators = tuple(self._core.slots)
+        source = self._peers.get(self._remember(order.peer))
+        reply = source.call(AsOf(operators, order.groups), CALL_SECONDS_MAX)
         behind = 0
         with self._core.changed:
             for operator in operators:
-                for group, as_of in reply["as_of"][operator].items():
-                    held = self._core.held(operator, int(group))
+                for group, as_of in reply.as_of[operator].items():
+                    held = self._core.held(operator, group)
                     behind += held is None or number_of(held.as_of) < as_of
-        counted = self._arrivals.take_on_demand(message["groups"])
+        counted = self._arrivals.take_on_demand(order.groups)
         counted["behind"] = behind
-        return _reply(counted)
+        return OrderReply(counted)
 
     # -- the store --
 
-    def _save(self, message: Message) -> Message:
-        refs, counted = self._snapshots.save(message.get("epochs") or {})
-        return {**_reply(counted), "snapshots": refs}
+    def _save(self, order: orders.SaveOrder) -> SaveReply:
+        refs, counted = self._snapshots.save(order.epochs)
+        return SaveReply(counted, {operator: tuple(some) for operator, some in refs.items()})
 
-    def _load(self, message: Message) -> Message:
+    def _load(self, order: orders.LoadOrder) -> OrderReply:
         counted: Counter[str] = Counter()
         for slot in list(self._core.slots.values()):
-            epoch = message.get("epochs", {}).get(slot.name)
+            epoch = order.epochs.get(slot.name)
             if epoch is None:
                 continue
             with self._core.changed:
@@ -385,12 +384,8 @@ class OrderHandler:
                         self._note_replica(slot, group, epoch, None)
                         counted["loaded"] += 1
                         counted["rows"] += restored.state.num_rows
-        return _reply(counted)
+        return OrderReply(counted)
 
     def _is_absent(self, slot: OperatorSlot, group: int) -> bool:
         place = slot.name, KeyGroup(group)
         return residency_of(self._core.machine, *place) is protocol.Residency.ABSENT
-
-
-def _reply(counted: Counter[str] | None = None) -> dict[str, Any]:
-    return {"counters": dict(counted or {})}

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.state.contract import GroupState, Sections
+from anabranch.transport.messages import state as messages
 from anabranch.transport.packing import unpack_hashes
-from anabranch.transport.parcel import parcel_bytes
-from anabranch.transport.wire import Message
+from anabranch.transport.parcel import Parcel
 from anabranch.worker.moves.deltas import Delta, only_bins_before
 
 NO_HASHES: Int64s = np.empty(0, np.int64)
@@ -60,34 +61,39 @@ class ReceivedGroup:
 
 
 def receive(
-    items: Iterator[tuple[Message, dict[str, pa.Table]]],
-    on_piece: Callable[[int, int], None] = lambda group, size: None,
+    parcels: Iterator[Parcel[messages.GroupHead]],
+    on_parcel: Callable[[int, int], None] = lambda group, size: None,
 ) -> Iterator[ReceivedGroup]:
-    """Key groups as they become complete; `on_piece` hears of each piece and may wait."""
+    """Key groups as they become complete; `on_parcel` hears of each parcel and may wait."""
     current: ReceivedGroup | None = None
-    for head, tables in items:
-        group, kind = head["group"], head["kind"]
-        if current is None or current.group != group or kind == "restart":
-            current = ReceivedGroup(group)
-        size = parcel_bytes(head)
-        current.counted["bytes"] += size
-        match kind:
-            case "slice":
+    for parcel in parcels:
+        head, tables, is_over = parcel.head, parcel.tables, False
+        if current is None or current.group != head.group:
+            current = ReceivedGroup(head.group)
+        match head:
+            case messages.SliceHead():
                 current.slices.append(tables)
-                current.bins.update(dict.fromkeys(head["bins"], head["as_of"]))
+                current.bins.update(dict.fromkeys(head.bins, head.as_of))
                 current.counted["rows"] += count_rows(tables)
-            case "delta":
-                current.deltas.append(Delta(head["epoch"], tables, size, head["rows"]))
-                current.counted["delta_rows"] += head["rows"]
-            case "keys":
-                current.keys, current.due = tables, unpack_hashes(head["due"])
+            case messages.DeltaHead():
+                current.deltas.append(Delta(head.epoch, tables, parcel.bytes, head.rows))
+                current.counted["delta_rows"] += head.rows
+            case messages.KeysHead():
+                current.keys, current.due = tables, unpack_hashes(head.due)
                 current.counted["rows"] += count_rows(tables)
-        on_piece(group, size)
-        if kind in ("done", "gone"):
-            current.is_gone = kind == "gone"
-            if kind == "done":
-                current.as_of, current.wear = head["as_of"], head["wear"]
-                current.log, current.is_replica = head["log"], head.get("replica", False)
+            case messages.RestartHead():
+                current = ReceivedGroup(head.group)
+            case messages.DoneHead():
+                current.as_of, current.wear = head.as_of, list(head.wear)
+                current.log, current.is_replica = head.log, head.is_replica
+                is_over = True
+            case messages.GoneHead():
+                current.is_gone = is_over = True
+            case _:
+                unhandled(head)
+        current.counted["bytes"] += parcel.bytes
+        on_parcel(head.group, parcel.bytes)
+        if is_over:
             yield current
             current = None
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from anabranch.errors import AnabranchError
 from anabranch.migration.steps import Arrival
-from anabranch.model.ids import KeyGroup, epoch_of, number_of
+from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.protocol import worker as protocol
 from anabranch.state.channel import has_waiting
+from anabranch.transport.messages.state import Fetch, GroupRequest, Need, ReplicaLog
 from anabranch.transport.packing import pack_hashes, unpack_hashes
-from anabranch.transport.wire import Message
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.parcel_reader import NO_HASHES, ReceivedGroup, not_in, receive, without
 from anabranch.worker.operator_slot import OperatorSlot
@@ -57,20 +56,20 @@ class GroupLoader:
         broken: list[KeyGroup] = []
         with run.timed("load_ms"):
             needed = self._needed(run, effect)
-            asked: dict[tuple[str, int], list[protocol.GroupRequest]] = {}
+            asked: dict[tuple[str, int], list[protocol.SourceRequest]] = {}
             for request in effect.requests:
                 asked.setdefault((request.source, request.version), []).append(request)
             for (source, version), some in asked.items():
-                head = {
-                    "operator": slot.name,
-                    "definition": slot.definition_id,
-                    "target": self._core.config.worker,
-                    "address": self._core.address,
-                    "version": version,
-                    "times": asdict(run.times),
-                    "groups": [self._ask(slot, request, needed) for request in some],
-                }
-                parts += self._fetch(slot, source, head, some, broken, counted)
+                fetch = Fetch(
+                    slot.name,
+                    slot.definition_id,
+                    WorkerId(self._core.config.worker),
+                    self._core.address,
+                    version,
+                    run.times,
+                    tuple(self._ask(slot, request, needed) for request in some),
+                )
+                parts += self._fetch(slot, source, fetch, some, broken, counted)
         arrived = {part.group for part in parts}
         lost = [request.group for request in effect.requests if request.group not in arrived]
         counted["from_store"] += len(lost)
@@ -97,10 +96,9 @@ class GroupLoader:
         return {group: np.concatenate(parts) for group, parts in found.items()}
 
     def _ask(
-        self, slot: OperatorSlot, asked: protocol.GroupRequest, needed: dict[int, Int64s]
-    ) -> Message:
-        request = ask_all(self._core, asked)
-        request["as_of"] = number_of(asked.as_of)
+        self, slot: OperatorSlot, asked: protocol.SourceRequest, needed: dict[int, Int64s]
+    ) -> GroupRequest:
+        request = replace(ask_all(self._core, asked), as_of=number_of(asked.as_of))
         if is_here(asked) and has_waiting(slot.states.get(asked.group)):
             return request  # who knows which keys those rows have
         hashes = needed.get(asked.group, NO_HASHES)
@@ -108,32 +106,30 @@ class GroupLoader:
         missing = np.zeros(self._keyspace.bins, bool)
         missing[list(asked.missing)] = True
         if asked.arrival is Arrival.BIN:
-            request["need"] = "bins"
-            request["bins"] = np.unique(bin_of[missing[bin_of]]).tolist()
-        elif asked.arrival is Arrival.KEY:
-            request["need"] = "keys"
+            bins = np.unique(bin_of[missing[bin_of]]).tolist()
+            return replace(request, need=Need.BINS, bins=tuple(bins))
+        if asked.arrival is Arrival.KEY:
             content = self._arrivals.content(slot.name, asked.group)
             wanted = hashes[missing[bin_of]]
             wanted = wanted[not_in(content.fetched, wanted)]
-            request["hashes"] = pack_hashes(wanted)
-            request["asked"] = len(wanted)
+            packed = pack_hashes(wanted)
+            return replace(request, need=Need.KEYS, hashes=packed, asked=len(wanted))
         return request
 
     def _fetch(
         self,
         slot: OperatorSlot,
         source: str,
-        head: Message,
-        asked: list[protocol.GroupRequest],
+        fetch: Fetch,
+        asked: list[protocol.SourceRequest],
         broken: list[KeyGroup],
         counted: Counter[str],
     ) -> list[protocol.FetchedPart]:
         parts: list[protocol.FetchedPart] = []
         left = {int(request.group): request for request in asked}
-        requests = {request["group"]: request for request in head["groups"]}
+        requests = {request.group: request for request in fetch.groups}
         try:
-            items = self._peers.stream(source, "fetch", head, FETCH_SECONDS_MAX)
-            for received in receive(items):
+            for received in receive(self._peers.stream(source, fetch, FETCH_SECONDS_MAX)):
                 if received.is_gone:
                     continue
                 group = received.group
@@ -152,8 +148,8 @@ class GroupLoader:
     def _arrived(
         self,
         slot: OperatorSlot,
-        asked: protocol.GroupRequest,
-        request: Message,
+        asked: protocol.SourceRequest,
+        request: GroupRequest,
         received: ReceivedGroup,
         counted: Counter[str],
     ) -> protocol.FetchedPart:
@@ -162,15 +158,15 @@ class GroupLoader:
         # A replica may be in the middle of a catch-up that began before the grant.
         with slot.apply_lock if received.is_replica else nullcontext():
             bins = self._take_in(slot, asked, content, received)
-        if received.is_replica or request["need"] == "all":
+        if received.is_replica or request.need is Need.ALL:
             fetched["on_demand_groups"] += 1
-        elif request["need"] == "keys":
-            content.fetched.update(unpack_hashes(request["hashes"]).tolist())
-            fetched["on_demand_keys"] += request["asked"]
+        elif request.need is Need.KEYS:
+            content.fetched.update(unpack_hashes(request.hashes).tolist())
+            fetched["on_demand_keys"] += request.asked
             fetched["due_pushed"] += len(received.due)
         else:
             fetched["on_demand_bins"] += len(received.bins)
-            fetched["due_pushed"] += len(received.bins) - len(request["bins"])
+            fetched["due_pushed"] += len(received.bins) - len(request.bins)
         self._arrivals.note_on_demand(asked.group, fetched)
         counted.update(fetched)
         as_of, is_whole = epoch_of(received.as_of), received.is_replica
@@ -179,7 +175,7 @@ class GroupLoader:
     def _take_in(
         self,
         slot: OperatorSlot,
-        asked: protocol.GroupRequest,
+        asked: protocol.SourceRequest,
         content: PartContent,
         received: ReceivedGroup,
     ) -> list[int]:
@@ -242,20 +238,20 @@ class GroupLoader:
             slot.states[group].install(without(sections, None, content.fetched, self._keyspace))
 
 
-def is_here(asked: protocol.GroupRequest) -> bool:
+def is_here(asked: protocol.SourceRequest) -> bool:
     """Whether transactions work on a part of the key group already."""
     return asked.phase is not protocol.Residency.AWAITED
 
 
-def ask_all(core: WorkerCore, asked: protocol.GroupRequest) -> dict[str, Any]:
+def ask_all(core: WorkerCore, asked: protocol.SourceRequest) -> GroupRequest:
     """A request for all that is missing of a key group, as of any epoch where nothing is here."""
     replica = asked.replica
-    return {
-        "group": asked.group,
-        "as_of": number_of(asked.as_of) if is_here(asked) else None,
-        "have": None if replica is None else [replica[0].log, number_of(replica[1])],
-        "session": f"{core.config.incarnation}-{asked.session}",
-        "missing": list(asked.missing),
-        "need": "all",
-        "bins": list(asked.missing),
-    }
+    return GroupRequest(
+        asked.group,
+        number_of(asked.as_of) if is_here(asked) else None,
+        None if replica is None else ReplicaLog(replica[0].log, number_of(replica[1])),
+        f"{core.config.incarnation}-{asked.session}",
+        asked.missing,
+        Need.ALL,
+        asked.missing,
+    )

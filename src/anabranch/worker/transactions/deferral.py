@@ -22,7 +22,7 @@ TURN_SECONDS = 0.2
 
 
 class Deferral:
-    """Decides which key groups of a transaction wait, and applies the others."""
+    """Decides whose rows wait for a later transaction, instead of holding up this one."""
 
     def __init__(self, core: WorkerCore, arrivals: ArrivalTable, store: StoreLoader) -> None:
         self._core = core
@@ -42,48 +42,16 @@ class Deferral:
         run.deferred.update(chosen)
         return protocol.DeferralChosen(effect.tx, chosen)
 
-    def of_turn(self, slot: OperatorSlot, run: RunningTransaction) -> bool:
-        """Whether all rows wait, since it is another transaction's turn for long.
-
-        False: `slot.apply_lock` is taken.
-        """
-        if not self._may_choose(run):
-            slot.apply_lock.acquire()
-            run.deferred.update(group for group in run.groups if group in (run.waits or ()))
-            return False
+    def takes_turn(self, slot: OperatorSlot, run: RunningTransaction) -> bool:
+        """Whether `slot.apply_lock` is taken; False: another one has it for long, and rows wait."""
         if slot.apply_lock.acquire(timeout=TURN_SECONDS):
-            return False
+            return True
         # Whoever takes the lock next sees that the key groups are busy, and leaves them alone.
         if slot.is_applying and all(may_wait(slot.states[group]) for group in run.groups):
             run.deferred.update(run.groups)
-            return True
+            return False
         slot.apply_lock.acquire()
-        return False
-
-    def apply(self, slot: OperatorSlot, run: RunningTransaction) -> None:
-        """Run the operator on the transaction's key groups, except for those that wait."""
-        groups = run.groups
-        begun: list[int] = []
-        """Only these can be undone: to undo another one would take back the batch before."""
-        try:
-            run.groups = tuple(group for group in groups if group in run.deferred)
-            if run.groups:
-                slot.engine.defer(run, {group: slot.states[group] for group in run.groups})
-                begun += run.groups
-            run.groups = tuple(group for group in groups if group not in run.deferred)
-            if run.groups:
-                states = {group: slot.states[group] for group in run.groups}
-                for group, state in states.items():
-                    state.begin()
-                    begun.append(group)
-                run.note_applied(slot.engine.apply(run, states))
-        finally:
-            run.groups = groups
-            run.applied += tuple(begun)
-            slot.views.update(dict.fromkeys(begun, (run.opened.base, run.opened.epoch)))
-
-    def _may_choose(self, run: RunningTransaction) -> bool:
-        return run.opened.may_defer
+        return True
 
     def _may_wait(
         self, slot: OperatorSlot, candidate: protocol.DeferralCandidate, as_of: int | None

@@ -10,21 +10,42 @@ from anabranch.durability.names import changelog_path, snapshot_path
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH
+from anabranch.model.stats import ROWS_DEFERRED
 from anabranch.state.contract import Sections
 from anabranch.worker.core import WorkerCore
+from anabranch.worker.moves.deltas import DeltaLogs
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.residency import snapshots
 from anabranch.worker.residency.snapshot_policy import Wear
-from anabranch.worker.transactions.transaction import RunningTransaction
+from anabranch.worker.transactions.transaction import RunningTransaction, TransactionOutput
 
 
 class TransactionWriter:
     """Writes what makes a transaction durable: one file, or several with whole states."""
 
-    def __init__(self, core: WorkerCore) -> None:
+    def __init__(self, core: WorkerCore, logs: DeltaLogs) -> None:
         self._core = core
+        self._logs = logs
 
-    def write(self, slot: OperatorSlot, run: RunningTransaction, changes: Sections) -> str:
+    def persist(self, slot: OperatorSlot, run: RunningTransaction) -> None:
+        """Make a transaction durable, and keep its outputs for retries."""
+        groups = run.applied
+        changes = run.changes()
+        changelog = None
+        if changes:
+            changelog = self._write_changes(slot, run, changes)
+            self._logs.note(slot.name, run.opened.epoch, groups, changes)
+        slot.note_heat(run.rows.sample())
+        slot.note_load(groups, run.rows.rows_of(groups))
+        spent = run.spent
+        if run.deferred:
+            spent[ROWS_DEFERRED] = sum(run.rows.rows_of(run.deferred))
+        waits = frozenset(run.deferred)
+        output = TransactionOutput(groups, run.output, changelog, run.stats, spent, waits)
+        with self._core.changed:
+            slot.outputs.update(dict.fromkeys(groups, output))
+
+    def _write_changes(self, slot: OperatorSlot, run: RunningTransaction, changes: Sections) -> str:
         """References to its files, for the manifest."""
         changed = sorted(_groups(slot, changes))
         if self._core.config.checkpoint == "full" and self._are_whole(slot, changed):

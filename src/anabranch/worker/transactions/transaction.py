@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,26 @@ import pyarrow.compute as pc
 
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.model.stats import TIMES
-from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
-from anabranch.protocol.worker import TransactionOpened
+from anabranch.processor.contract import OperatorStats, RowChunk
+from anabranch.protocol.epochs import TransactionReport
+from anabranch.protocol.worker import (
+    ApplyTransaction,
+    AwaitArrivals,
+    ChooseDeferred,
+    FetchGroups,
+    ForwardRows,
+    LoadGroups,
+    PersistChanges,
+    RefuseTransaction,
+    TransactionOpened,
+)
 from anabranch.state.contract import Sections
+from anabranch.transport.messages.lanes import (
+    TransactionDone,
+    TransactionHeader,
+    TransactionReports,
+)
 from anabranch.transport.spool import Spool
-from anabranch.transport.wire import Message
 from anabranch.worker.transactions.row_buffer import RowBuffer
 
 
@@ -36,15 +50,11 @@ class TransactionOutput:
     deferred: frozenset[int] = frozenset()
     """Key groups whose rows wait."""
 
-    def report(self, worker: str, groups: list[int]) -> Message:
+    def report(self, worker: str, groups: list[int]) -> TransactionDone:
         """For the lane: what was done for some of the key groups."""
-        return {
-            "worker": worker,
-            "groups": groups,
-            "changelog": self.changelog,
-            "deferred": [group for group in groups if group in self.deferred],
-            "stats": {**asdict(self.stats), **self.spent},
-        }
+        deferred = tuple(group for group in groups if group in self.deferred)
+        report = TransactionReport(worker, tuple(groups), self.changelog, deferred)
+        return TransactionDone(report, {**asdict(self.stats), **self.spent})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Forwarded:
     groups: tuple[int, ...]
     sent: int
     """Rows that were passed on."""
-    reports: list[Message]
+    reports: tuple[TransactionDone, ...]
     rows: Spool
 
 
@@ -63,7 +73,7 @@ class TransactionAnswer:
     """Reply to a lane: outputs of its key groups, possibly from several earlier transactions."""
 
     schema: pa.Schema
-    report: Message
+    report: TransactionReports
     parts: tuple[tuple[TransactionOutput, tuple[int, ...]], ...]
     forwarded: tuple[Forwarded, ...] = ()
 
@@ -80,29 +90,43 @@ class TransactionAnswer:
             yield from answer.rows
 
 
+TransactionEffect = (
+    ChooseDeferred
+    | AwaitArrivals
+    | FetchGroups
+    | LoadGroups
+    | ForwardRows
+    | ApplyTransaction
+    | PersistChanges
+    | RefuseTransaction
+)
+"""What the thread that serves a transaction does for it."""
+
+
 class RunningTransaction:
     """The operator's view of a transaction (contract: Transaction) and the worker's handle."""
 
     def __init__(
         self,
         opened: TransactionOpened,
-        times: BatchTimes,
+        header: TransactionHeader,
         rows: RowBuffer,
         output_schema: pa.Schema,
         output_bytes_max: int,
     ) -> None:
         self.opened = opened
-        self.times = times
+        self.header = header
+        self.times = header.times
         self.rows = rows
-        self.todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        """Effects for the thread that serves this transaction."""
+        self.todo: queue.SimpleQueue[TransactionEffect | TransactionAnswer] = queue.SimpleQueue()
+        """For the thread that serves this transaction."""
         self.groups: tuple[int, ...] = ()
         """Key groups to apply; set when the protocol has decided, once or twice."""
         self.applied: tuple[int, ...] = ()
         """All key groups that were applied so far."""
         self.deferred: set[int] = set()
         """Key groups whose rows wait for a later transaction."""
-        self.waits: frozenset[int] | None = None
+        self.waits = None if header.waits is None else frozenset(header.waits)
         """The key groups whose rows have to wait, if that is settled; None: it is chosen here."""
         self.forwarded: list[Forwarded] = []
         self._seconds = dict.fromkeys(TIMES, 0.0)

@@ -16,6 +16,7 @@ from anabranch.model.keyspace import GROUP
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol.worker import TransactionOpened
 from anabranch.state.channel import ChannelledState
+from anabranch.transport.messages.lanes import TransactionHeader
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.transactions.deferral import Deferral
 from anabranch.worker.transactions.row_buffer import RowBuffer
@@ -37,10 +38,22 @@ def transaction(epoch: int) -> RunningTransaction:
         groups=GROUPS,
         version=1,
     )
+    header = TransactionHeader(
+        operator=opened.operator,
+        definition=1,
+        epoch=opened.epoch,
+        base=opened.base,
+        lane=opened.lane,
+        lanes=opened.lanes,
+        attempt=opened.attempt,
+        groups=opened.groups,
+        version=opened.version,
+        times=BatchTimes(0, 0, 0),
+    )
     rows = RowBuffer(GROUPS, KEYSPACE, LIMIT)
     rows.append(rows_of(range(100)))
     schema = pa.schema([pa.field(GROUP, pa.int32()), *OUTPUT])
-    run = RunningTransaction(opened, BatchTimes(0, 0, 0), rows, schema, LIMIT)
+    run = RunningTransaction(opened, header, rows, schema, LIMIT)
     run.groups = GROUPS
     return run
 
