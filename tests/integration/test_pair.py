@@ -14,9 +14,11 @@ import pytest
 from tests.integration.counting import Counting, CountingEngine
 from tests.integration.harness import Cluster
 from tests.integration.pair import ALL, KEYSPACE, MOVED, NAME, Pair, keys_of, rows_of
+from tests.integration.watch import Watch
 
 from anabranch.durability import group_restore as restore
 from anabranch.errors import AnabranchError
+from anabranch.transport.wire import encode
 from anabranch.worker.moves import exports
 
 INDEPENDENT: dict[str, Any] = {
@@ -46,7 +48,9 @@ def test_a_copy_made_anew_waits_for_the_shadow_on_the_one_before(tmp_path: Path)
         assert pair.w2.exchange(2, [MOVED], 6)[0] == counted(3)
 
 
-def test_an_import_waits_for_a_shadow_that_began_before_the_grant(tmp_path: Path) -> None:
+def test_an_import_waits_for_a_shadow_that_began_before_the_grant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Pair(tmp_path, state="local") as pair, ThreadPoolExecutor(1) as pool:
         pair.w1.exchange(0, ALL, 1)
         pair.order(pair.w2, "copy", 2)
@@ -56,12 +60,29 @@ def test_an_import_waits_for_a_shadow_that_began_before_the_grant(tmp_path: Path
             pair.w1.exchange(1, ALL, 1)
             pair.w1.worker._logs.drop(NAME, None)
             pair.flip()
+            waits = Watch(monkeypatch, pair.w2.worker._core, "wait_idle", pair.w2.is_busy)
             importing = pool.submit(pair.order, pair.w2, "import", 6)
-            with pytest.raises(TimeoutError):
-                importing.result(0.5)
+            waits.wait()
+            assert not importing.done()
         importing.result(20)
+        assert (waits.before, waits.after) == ([True], [False])
         pair.w2.wait(busy=False)
         assert pair.w2.exchange(2, [MOVED], 6)[0] == counted(3)
+
+
+def test_a_pace_is_kept_and_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pair(tmp_path) as pair, ThreadPoolExecutor(1) as pool:
+        pair.w1.exchange(0, ALL, 1)
+        limiter = pair.w2.worker._orders._limiter
+        held_up = Watch(monkeypatch, limiter, "take", lambda: limiter.is_limited)
+        # A byte a second: without the change of pace it takes many minutes.
+        copying = pool.submit(pair.order, pair.w2, "copy", 2, rate=1)
+        held_up.wait()
+        assert pair.w1.exchange(1, ALL, 1)[0]  # the source goes on
+        assert not copying.done()
+        pair.w2.worker.action("pace", encode({"rate": None}))
+        assert copying.result(20)["groups"] == 1
+        assert (held_up.before[0], held_up.after[0]) == (True, False)
 
 
 class SlowEngine(CountingEngine):

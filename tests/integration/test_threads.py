@@ -14,6 +14,7 @@ import pytest
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.inprocess import InProcess
+from tests.integration.watch import Watch
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.keyspace import HASH
@@ -89,12 +90,13 @@ def test_copies_with_a_pace_are_read_between_transactions(
     monkeypatch.setattr(exports, "QUIET_SECONDS_MAX", 30.0)
     head = {"operator": "counts", "definition": 1, "groups": [0], "paced": paced}
     with _open_transaction(tmp_path) as (worker, end, threads):
+        quiet = Watch(monkeypatch, worker.core, "wait_quiet", lambda: not worker.core.running)
         copying = threads.submit(lambda: list(worker.exports.copy(head)))
         if paced:
-            with pytest.raises(TimeoutError):
-                copying.result(0.2)
+            quiet.wait()
             end()
         assert [item["kind"] for item, _ in copying.result(30)] == ["slice", "done"]
+        assert (quiet.before, quiet.after) == ([False], [paced])
 
 
 @pytest.mark.parametrize("paced", [True, False])
@@ -110,12 +112,14 @@ def test_copies_with_a_pace_are_taken_in_between_transactions(
         )
         worker.call("pace", rate=1e12 if paced else None)
         worker.call("release", groups=[0], version=2, peer="w2")
+        quiet = Watch(monkeypatch, worker.core, "wait_quiet", lambda: not worker.core.running)
         copying = threads.submit(worker.call, "copy", groups=[0], version=3, peer="w2")
         if paced:
-            with pytest.raises(TimeoutError):
-                copying.result(0.2)
+            quiet.wait()
             end()
         assert copying.result(30)["counters"]["groups"] == 1
+        assert quiet.before[:1] == [False] * paced
+        assert quiet.after == [True] * len(quiet.before)
     source.close()
 
 
