@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.errors import ProcessorError, ServiceUnavailable
+from anabranch.errors import ProcessorError, ProtocolViolation, ServiceUnavailable
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.protocol.invariants import InvariantBroken, check_owners, check_worker
@@ -22,6 +22,7 @@ from anabranch.protocol.worker import (
     ForwardFailed,
     ForwardRows,
     GroupsDropped,
+    GroupsEvicted,
     GroupsGranted,
     GroupsImported,
     GroupsLoaded,
@@ -384,3 +385,26 @@ def test_a_shadow_does_not_replace_the_lane() -> None:
     shadow = replace(worker.machine.transactions[tx].opened, tx=9, attempt=9, is_shadow=True)
     assert worker(shadow) == []
     assert tx in worker.machine.transactions
+
+
+def test_an_import_that_ends_while_a_transaction_loads_leaves_the_state_to_it() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G2,), 2, W2))
+    tx, effects = worker.start(4, G2)
+    assert isinstance(effects[-1], LoadGroups)
+    worker(GroupsImported(OP, ((G2, Epoch(3)),)))
+    assert G2 not in worker.machine.owners.sources[OP]
+    assert G2 not in worker.machine.held[OP]
+    worker(GroupsLoaded(tx, (G2,)))
+    assert worker.machine.held[OP][G2] == HeldGroup(Epoch(3))
+
+
+def test_only_what_is_here_owned_and_idle_is_evicted() -> None:
+    worker = Driver()
+    worker.run(0, G0)
+    for group in (G1, G2):  # owned but not here; not owned
+        with pytest.raises(ProtocolViolation, match=f"key group {group} is not held"):
+            worker.machine.handle(GroupsEvicted(OP, (group,)))
+    worker.start(1, G0)
+    with pytest.raises(ProtocolViolation, match="or in use"):
+        worker.machine.handle(GroupsEvicted(OP, (G0,)))

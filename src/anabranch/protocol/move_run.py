@@ -23,6 +23,7 @@ from anabranch.protocol.coordinator_messages import (
     OrderFailed,
     SendOrder,
 )
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.move_parts import (
@@ -195,8 +196,7 @@ class MoveRun:
         task.steps.close()
         for part in task.queue:
             part.close()
-        if task in self.tasks:
-            self.tasks.remove(task)
+        self.tasks.remove(task)
         for order in task.waiting:
             self.orders.pop(order, None)
 
@@ -251,7 +251,7 @@ class MoveRun:
     # -- steps --
 
     def _begin_step(self, task: StrategyTask) -> list[Effect]:
-        wanted = task.current
+        wanted: step.Step = task.current
         effects: list[Effect] = []
         match wanted:
             case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
@@ -293,6 +293,8 @@ class MoveRun:
                 return effects if first else self._resume(task, step.Outcome())
             case step.Quiet() | step.NextEpoch():
                 return self._look(task)
+            case _:
+                unhandled(wanted)
         return effects if task.waiting else effects + self._continue(task)
 
     def _look(self, task: StrategyTask) -> list[Effect]:

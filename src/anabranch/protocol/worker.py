@@ -210,6 +210,8 @@ class WorkerMachine:
             case GroupsDropped():
                 self.doomed.update(self.owners.droppable(event))
                 return self._drop_doomed()
+            case _:
+                unhandled(event)
 
     def _drop_doomed(self) -> list[Effect]:
         """Drop what is not needed any more; what is still being worked on, at its end."""

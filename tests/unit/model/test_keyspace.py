@@ -25,3 +25,5 @@ def test_order_follows_group_bin_and_hash(
     for group, bin_, own in zip(groups.tolist(), bins.tolist(), order.tolist(), strict=True):
         (first,), (last,) = keyspace.order_ranges([group], [bin_] if by_bin else None, by_bin)
         assert first <= own <= last
+        (first,), (last,) = keyspace.order_ranges([group], None, by_bin)
+        assert np.array_equal((first <= order) & (order <= last), groups == group)
