@@ -29,7 +29,7 @@ TEST_HELPERS = sorted(
     path
     for folder in (TESTS, ROOT / "benchmarks" / "tests")
     for path in folder.rglob("*.py")
-    if not path.name.startswith("test_") and TESTS / "data" not in path.parents
+    if not path.name.startswith("test_")
 )
 
 PURE_FOLDERS = ("protocol", "migration", "model")
