@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -187,17 +188,19 @@ def test_definitions_reach_workers_that_are_still_starting(
 
     prepare = Coordinator._prepare_worker
     prepared: list[str] = []
+    is_defined = threading.Event()
 
     def prepare_slowly(self: Coordinator, worker: Any, peer: Any) -> None:
         prepare(self, worker, peer)
         prepared.append(worker)
-        time.sleep(1.5)  # between what was known then and its place in the pool
+        assert is_defined.wait(20)  # between what was known then and its place in the pool
 
     monkeypatch.setattr(Coordinator, "_prepare_worker", prepare_slowly)
     with Cluster(tmp_path) as cluster:
         while len(prepared) < 2:
             time.sleep(0.01)
         cluster.register(Counting())
+        is_defined.set()
         run_and_check(cluster, Oracle(), 0)
 
 
