@@ -5,7 +5,12 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit soak demo bench clean
+.PHONY: help env java broker test check format unit coverage soak demo bench clean
+
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+QUICK := tests/test_architecture.py tests/unit tests/protocol tests/simulation tests/contract
+# What covers the pure folders; the seed makes properties draw the same examples each time.
+COVERING := tests/protocol tests/unit/migration tests/unit/model --hypothesis-seed=0
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +27,8 @@ java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
 	@scripts/ensure-broker
 
-test: check java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+test: check coverage java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
+	$(PYTEST) --durations=30
 
 check: $(STAMP) ## Lint, format, types, import layers
 	$(BIN)/ruff check .
@@ -31,15 +36,18 @@ check: $(STAMP) ## Lint, format, types, import layers
 	scripts/check-types $(BIN)
 	$(BIN)/lint-imports --no-logo
 
-format: $(STAMP) ## Mend what ruff can mend
+format: $(STAMP) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-unit: $(STAMP) ## Quick tests only: no JVM
-	$(BIN)/python -m pytest -m "not spark and not slow and not soak"
+unit: $(STAMP) ## Quick tests of the package, under a minute: no JVM, no worker processes
+	$(PYTEST) $(QUICK)
+
+coverage: $(STAMP) ## Check that tests take every branch of protocol, migration and model
+	$(PYTEST) --cov --cov-report=term $(COVERING)
 
 soak: java broker ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak --timeout 3600
+	$(PYTEST) -m soak --timeout 3600
 
 demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
 	$(BIN)/anabranch demo
@@ -49,5 +57,5 @@ bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)
 
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
-	  .hypothesis spark-warehouse metastore_db derby.log
+	  .hypothesis .coverage spark-warehouse metastore_db derby.log
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,13 +17,20 @@ MODULES = sorted([*SOURCE.rglob("*.py"), *BENCHMARKS.rglob("*.py")])
 MODULE_LINES_MAX = 400
 MACHINE_LINES_MAX = 600
 """Of a state machine: cut in two, nobody sees all that it can do."""
-MACHINES = (
-    "protocol/coordinator.py",
-    "protocol/worker.py",
-    "protocol/move_run.py",
-    "protocol/residency.py",
+MACHINES = tuple(
+    SOURCE / "protocol" / f"{name}.py"
+    for name in ("coordinator", "move_run", "residency", "worker")
 )
 FUNCTION_LINES_MAX = 70
+
+TESTS = ROOT / "tests"
+UNIT_TESTS = sorted((TESTS / "unit").rglob("test_*.py"))
+TEST_HELPERS = sorted(
+    path
+    for folder in (TESTS, ROOT / "benchmarks" / "tests")
+    for path in folder.rglob("*.py")
+    if not path.name.startswith("test_")
+)
 
 PURE_FOLDERS = ("protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
@@ -65,6 +72,10 @@ def each_module(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=names)
 
 
+def each_file(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=[str(p.relative_to(ROOT)) for p in paths])
+
+
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -81,8 +92,7 @@ def imported_packages(tree: ast.Module) -> Iterator[str]:
 @each_module(MODULES)
 def test_modules_are_short(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    is_machine = any(path == SOURCE / machine for machine in MACHINES)
-    limit = MACHINE_LINES_MAX if is_machine else MODULE_LINES_MAX
+    limit = MACHINE_LINES_MAX if path in MACHINES else MODULE_LINES_MAX
     assert lines <= limit, "too long: find the second concept in it and move it out"
 
 
@@ -118,6 +128,24 @@ def test_modules_and_public_classes_say_their_purpose(path: Path) -> None:
 @each_module([path for folder in PURE_FOLDERS for path in sorted((SOURCE / folder).rglob("*.py"))])
 def test_pure_folders_touch_nothing_outside(path: Path) -> None:
     assert not IMPURE & set(imported_packages(parse(path)))
+
+
+def test_machines_exist() -> None:
+    assert all(path in MODULES for path in MACHINES)
+
+
+@each_file(UNIT_TESTS)
+def test_unit_tests_mirror_the_source(path: Path) -> None:
+    """`tests/unit/x/test_y.py` tests the module `x/y.py`, or all of the package `x/y`."""
+    folder = SOURCE / path.parent.relative_to(TESTS / "unit")
+    name = path.stem.removeprefix("test_")
+    assert (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()
+
+
+@each_file(TEST_HELPERS)
+def test_helpers_of_tests_say_their_purpose(path: Path) -> None:
+    said = (ast.get_docstring(parse(path)) or "").partition("\n")[0]
+    assert said.endswith((".", ":")), "the first line of the docstring says what it is for"
 
 
 def test_public_names_resolve() -> None:

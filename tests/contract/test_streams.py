@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -91,10 +90,8 @@ def test_a_caller_that_leaves_ends_the_call(server: Server, handler: Streams) ->
     pieces = Peer(server.address, "secret", "The peer").stream(parcels(0))
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
-    time.sleep(0.3)
-    made = handler.made
-    time.sleep(0.3)
-    assert handler.made == made < 10**6
+    assert handler.ended.wait(20)
+    assert handler.made < 10**6
 
 
 def test_without_the_token_or_the_peer(server: Server, handler: Streams) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from tests.integration.harness import Cluster, Oracle
 from tests.integration.streaming import MovingCluster
 from tests.unit.processor.rows.support import Service, define
-from tests.unit.processor.rows.test_ttl import SCHEMA, TTL_MS, Expiring
+from tests.unit.processor.rows.test_expiring import SCHEMA, TTL_MS, Expiring
 
 from anabranch.durability.store import StateStore
 from anabranch.errors import LocationInUse

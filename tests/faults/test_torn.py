@@ -5,6 +5,8 @@ That every cut and every flipped byte of every kind of file is noticed: tests/un
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +16,11 @@ from tests.integration.harness import Cluster, Oracle
 from tests.integration.streaming import MovingCluster
 
 from anabranch.durability.blobs import MemoryBlobStore
+from anabranch.durability.documents import unseal
 from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.names import manifest_path
 from anabranch.durability.store import StateStore
-from anabranch.errors import CorruptState
+from anabranch.errors import CorruptState, LocationInUse
 from anabranch.model.keyspace import KeySpace
 
 LAST = 4
@@ -92,11 +95,19 @@ def test_damaged_descriptions_are_named_before_anything_starts(location: Path, n
         store.close()
 
 
-def test_a_torn_fence_or_lock_locks_nobody_out(location: Path) -> None:
-    for name in ("fence.json", "lock"):
-        (location / name).write_bytes(b'{"crc32":"00')
-        with StateStore(location) as store:
-            store.check_fence()
+@pytest.mark.parametrize("name", ["fence.json", "lock"])
+def test_a_torn_fence_or_lock_locks_nobody_out(location: Path, name: str) -> None:
+    (location / name).write_bytes(b'{"crc32":"00')
+    with StateStore(location) as store:
+        store.check_fence()
+        assert store.epochs("counts")[-1] == LAST
+        # Both are whole again: they keep others out, and say who is in.
+        fence = unseal((location / "fence.json").read_bytes(), "fence.json")
+        note = json.loads((location / "lock").read_bytes())
+        assert fence == note
+        assert fence["pid"] == os.getpid()
+        with pytest.raises(LocationInUse, match=f"process {os.getpid()} on"):
+            StateStore(location).open()
 
 
 @pytest.mark.timeout(120)

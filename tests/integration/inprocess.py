@@ -47,6 +47,7 @@ class InProcess:
             "w1", f"again-{base}-1", "token", "127.0.0.1", str(folder), *sizes, **settings
         )
         self.epoch = base
+        self.version = 1
         self._source: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = _at_once
         self.blobs = blobs or BlobStore(str(folder))
         self._worker = Worker(config, self.blobs)
@@ -72,7 +73,7 @@ class InProcess:
             lanes=lanes,
             attempt=1,
             groups=tuple(KeyGroup(group) for group in GROUPS if group % lanes == lane),
-            version=1,
+            version=self.version,
             times=times,
         )
         answer = self._worker.exchange(header, self._source(rows))
@@ -103,14 +104,14 @@ class InProcess:
         return self._worker._core.slots[NAME]
 
     @property
-    def stored(self) -> StoreLoader:
+    def store_loader(self) -> StoreLoader:
         """What brings key groups from the store."""
-        return self._worker._stored
+        return self._worker._store
 
     @property
-    def arriving(self) -> ArrivalTable:
+    def arrivals(self) -> ArrivalTable:
         """What is on its way here."""
-        return self._worker._arriving
+        return self._worker._orders._arrivals
 
     @property
     def exports(self) -> Exports:

@@ -120,11 +120,13 @@ class Pair(ExitStack):
         self.callback(self.w1.close)
         self.callback(self.w2.close)
 
-    def order(self, to: Member, what: str, version: int, **more: Any) -> dict[str, int]:
+    def order(
+        self, to: Member, what: str, version: int, rate: float | None = None, **more: Any
+    ) -> dict[str, int]:
         """As the coordinator gives it, about the key group that moves."""
         peer = self.w1 if to is self.w2 else self.w2
         order = make_order(what, peer=peer.name, version=version, **{"groups": [MOVED], **more})
-        reply: Any = to.worker.call(order_message(order, peer.server.address, None, {}))
+        reply: Any = to.worker.call(order_message(order, peer.server.address, rate, {}))
         counters: dict[str, int] = reply.counters
         return counters
 

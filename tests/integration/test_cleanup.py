@@ -111,18 +111,24 @@ def test_second_service_is_kept_out(tmp_path: Path) -> None:
         assert cluster.run_batch(0, [5]) == {5: 1}
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
-@pytest.mark.parametrize("kind", ["changelog", "manifests"])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("changelog", "truncate"),
+        ("changelog", "flip"),
+        ("changelog", "remove"),
+        ("manifests", "truncate"),
+        ("manifests", "flip"),  # without its manifest an epoch does not exist
+    ],
+)
 def test_damaged_files_are_named_and_nothing_is_overwritten(
-    tmp_path: Path, damage: str, kind: str
+    tmp_path: Path, kind: str, damage: str
 ) -> None:
     with Cluster(tmp_path) as cluster:
         for epoch in range(3):
             cluster.run_batch(epoch, range(50))
     # The file of the last epoch that epoch 3 is built on.
     victim = sorted((tmp_path / "operators" / "counts" / kind).iterdir())[-1]
-    if damage == "remove" and kind == "manifests":
-        pytest.skip("without its manifest an epoch does not exist")
     content = bytearray(victim.read_bytes())
     if damage == "truncate":
         victim.write_bytes(content[: len(content) // 2])

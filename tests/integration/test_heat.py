@@ -46,10 +46,9 @@ def run_until_noted(folder: Path) -> Manifest:
 def brought(worker: InProcess) -> list[Place]:
     """All bins that are missing, in the order in which they come in the background."""
     order: list[Place] = []
-    while (unit := worker.stored._next()) is not None:
-        _, record, bins = unit
-        order += [(record.group, bin_) for bin_ in bins]
-        worker.stored._bring_unit(*unit)
+    while (unit := worker.store_loader._next()) is not None:
+        order += [(unit.group, bin_) for bin_ in unit.bins]
+        worker.store_loader._bring_unit(unit)
     return order
 
 

@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError
 from anabranch.model.ids import Epoch
 from anabranch.processor.contract import BatchTimes
 from anabranch.state.backend import BACKENDS
-from anabranch.transport.messages.control import Committed, SetRate
+from anabranch.transport.messages.control import Committed
 from anabranch.transport.messages.orders import LoadOrder, SaveOrder
 
 MOVED = (1, 2, 5, 6)
@@ -374,24 +374,6 @@ def test_an_import_leaves_alone_what_was_granted_after_it(tmp_path: Path) -> Non
         rig.batch()
         assert {report.report.worker for report in rig.reports} == {"w1"}
         rig.check_state()
-
-
-def test_rate_is_kept_and_can_change(tmp_path: Path) -> None:
-    with Rig(tmp_path) as rig:
-        for _ in range(3):
-            rig.batch()
-        copy = threading.Thread(
-            target=rig.order, args=("w2", "copy", MOVED, "w1"), kwargs={"rate": 100}
-        )
-        started = time.monotonic()
-        copy.start()
-        time.sleep(1)
-        assert copy.is_alive()
-        rig.batch()  # the source goes on
-        rig.peers["w2"].call(SetRate(None))
-        copy.join(10)
-        assert not copy.is_alive()
-        assert time.monotonic() - started < 10
 
 
 def test_clean_stops_a_copy(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import pytest
 from tests.integration.counting import Counting, CountingEngine
 from tests.integration.harness import Cluster
 from tests.integration.pair import ALL, KEYSPACE, MOVED, NAME, Pair, keys_of, rows_of
+from tests.integration.watch import Watch
 
 from anabranch.durability import group_restore as restore
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import WorkerId
+from anabranch.transport.messages.control import SetRate
 from anabranch.transport.messages.state import Fetch, GoneHead, GroupRequest, Need, SliceHead
 from anabranch.worker.moves import exports
 
@@ -40,7 +42,7 @@ def test_a_copy_made_anew_waits_for_the_shadow_on_the_one_before(tmp_path: Path)
             pair.w2.exchange(1, [MOVED], 1, shadow=True)
             pair.w2.wait(busy=True)
             pair.w1.exchange(1, ALL, 1)
-            pair.w1.worker._logs.drop(NAME, None)  # as if it had become too long
+            pair.w1.worker._exports._logs.drop(NAME, None)  # as if it had become too long
             pair.order(pair.w2, "catch-up", 3)
         pair.w2.wait(busy=False)
         pair.flip()
@@ -48,7 +50,9 @@ def test_a_copy_made_anew_waits_for_the_shadow_on_the_one_before(tmp_path: Path)
         assert pair.w2.exchange(2, [MOVED], 6)[0] == counted(3)
 
 
-def test_an_import_waits_for_a_shadow_that_began_before_the_grant(tmp_path: Path) -> None:
+def test_an_import_waits_for_a_shadow_that_began_before_the_grant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Pair(tmp_path, state="local") as pair, ThreadPoolExecutor(1) as pool:
         pair.w1.exchange(0, ALL, 1)
         pair.order(pair.w2, "copy", 2)
@@ -56,14 +60,31 @@ def test_an_import_waits_for_a_shadow_that_began_before_the_grant(tmp_path: Path
             pair.w2.exchange(1, [MOVED], 1, shadow=True)
             pair.w2.wait(busy=True)
             pair.w1.exchange(1, ALL, 1)
-            pair.w1.worker._logs.drop(NAME, None)
+            pair.w1.worker._exports._logs.drop(NAME, None)
             pair.flip()
+            waits = Watch(monkeypatch, pair.w2.worker._core, "wait_idle", pair.w2.is_busy)
             importing = pool.submit(pair.order, pair.w2, "import", 6)
-            with pytest.raises(TimeoutError):
-                importing.result(0.5)
+            waits.wait()
+            assert not importing.done()
         importing.result(20)
+        assert (waits.before, waits.after) == ([True], [False])
         pair.w2.wait(busy=False)
         assert pair.w2.exchange(2, [MOVED], 6)[0] == counted(3)
+
+
+def test_a_pace_is_kept_and_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pair(tmp_path) as pair, ThreadPoolExecutor(1) as pool:
+        pair.w1.exchange(0, ALL, 1)
+        limiter = pair.w2.worker._orders._limiter
+        held_up = Watch(monkeypatch, limiter, "take", lambda: limiter.is_limited)
+        # A byte a second: without the change of pace it takes many minutes.
+        copying = pool.submit(pair.order, pair.w2, "copy", 2, rate=1)
+        held_up.wait()
+        assert pair.w1.exchange(1, ALL, 1)[0]  # the source goes on
+        assert not copying.done()
+        pair.w2.worker.call(SetRate(None))
+        assert copying.result(20)["groups"] == 1
+        assert (held_up.before[0], held_up.after[0]) == (True, False)
 
 
 class SlowEngine(CountingEngine):
@@ -113,10 +134,10 @@ def test_a_copy_that_came_to_nothing_leaves_no_log(tmp_path: Path) -> None:
     with Pair(tmp_path) as pair:
         pair.w1.exchange(0, ALL, 1)
         pair.order(pair.w2, "copy", 2)
-        assert pair.w1.worker._logs._logs
+        assert pair.w1.worker._exports._logs._logs
         pair.order(pair.w1, "clean", 3)
         pair.order(pair.w2, "clean", 4)
-        assert not pair.w1.worker._logs._logs
+        assert not pair.w1.worker._exports._logs._logs
 
 
 def test_an_attempt_after_rows_that_could_not_be_kept(tmp_path: Path) -> None:

@@ -175,7 +175,8 @@ def test_dry_run_changes_nothing(tmp_path: Path) -> None:
         assert cluster.coordinator.moves.plan().workers == ("w1", "w2")
 
 
-def test_an_idle_query_can_be_rescaled(tmp_path: Path) -> None:
+def test_an_idle_query_can_be_rescaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconfigurer, "IDLE_SECONDS", 0.1)
     with MovingCluster(tmp_path) as cluster:
         with Stream(cluster) as stream:
             stream.batches(3)

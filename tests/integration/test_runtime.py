@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -187,10 +188,12 @@ def test_definitions_reach_workers_that_are_still_starting(
     start = LocalLauncher.start
     started: list[str] = []
 
+    is_defined = threading.Event()
+
     def start_slowly(self: LocalLauncher, config: Any, on_end: Any) -> Any:
         process = start(self, config, on_end)
         started.append(config.worker)
-        time.sleep(1.5)  # between its start and its place in the pool
+        assert is_defined.wait(20)  # between its start and its place in the pool
         return process
 
     monkeypatch.setattr(LocalLauncher, "start", start_slowly)
@@ -198,6 +201,7 @@ def test_definitions_reach_workers_that_are_still_starting(
         while len(started) < 2:
             time.sleep(0.01)
         cluster.register(Counting())
+        is_defined.set()
         run_and_check(cluster, Oracle(), 0)
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.integration import counting
 from tests.integration.harness import KEYSPACE, rows_of
 from tests.integration.inprocess import InProcess
+from tests.integration.watch import Watch
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.ids import KeyGroup, WorkerId
@@ -94,12 +95,13 @@ def test_copies_with_a_rate_are_read_between_transactions(
     monkeypatch.setattr(exports, "QUIET_SECONDS_MAX", 30.0)
     request = CopyGroups("counts", 1, (0,), is_limited)
     with _open_transaction(tmp_path) as (worker, end, threads):
+        quiet = Watch(monkeypatch, worker.core, "wait_quiet", lambda: not worker.core.running)
         copying = threads.submit(lambda: list(worker.exports.copy(request)))
         if is_limited:
-            with pytest.raises(TimeoutError):
-                copying.result(0.2)
+            quiet.wait()
             end()
         assert [type(head) for head, _ in copying.result(30)] == [SliceHead, DoneHead]
+        assert (quiet.before, quiet.after) == ([False], [is_limited])
 
 
 @pytest.mark.parametrize("is_limited", [True, False])
@@ -116,12 +118,14 @@ def test_copies_with_a_rate_are_taken_in_between_transactions(
         groups, peer = (KeyGroup(0),), MovePeer(WorkerId("w2"), None)
         worker.call(ReleaseOrder(groups, peer, 2))
         rate = 1e12 if is_limited else None
+        quiet = Watch(monkeypatch, worker.core, "wait_quiet", lambda: not worker.core.running)
         copying = threads.submit(worker.call, CopyOrder(groups, peer, 3, rate))
         if is_limited:
-            with pytest.raises(TimeoutError):
-                copying.result(0.2)
+            quiet.wait()
             end()
         assert copying.result(30).counters["groups"] == 1
+        assert quiet.before[:1] == [False] * is_limited
+        assert quiet.after == [True] * len(quiet.before)
     source.close()
 
 

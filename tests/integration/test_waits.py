@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.counting import Counting, Full
 from tests.integration.harness import FixedClock, Oracle, rows_of
-from tests.integration.inprocess import InProcess
+from tests.integration.inprocess import NAME, InProcess
 from tests.integration.streaming import MovingCluster, keys_of
 
 from anabranch.coordinator import batch_watch as batches
@@ -18,9 +18,11 @@ from anabranch.coordinator import move_runner as reconfigurer
 from anabranch.coordinator.move_handle import MoveHandle
 from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
 from anabranch.migration.steps import Arrival
+from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.processor.contract import BatchTimes
+from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import Event, MoveRequested
-from anabranch.worker.residency import arrival_table as arriving
-from anabranch.worker.residency.arrival_table import Arriving
+from anabranch.worker.transactions import server
 
 WAIT = 15
 """Less than what was guessed before a query counted as ended."""
@@ -149,21 +151,41 @@ def test_an_import_that_finds_no_memory_keeps_nobody_waiting(tmp_path: Path) -> 
 def test_a_batch_waits_for_an_import_as_long_as_something_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arriving, "RECEIVE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.2)
     worker = InProcess(tmp_path, Counting(), -1)
-    groups = worker.arriving
-    record = Arriving("counts", 0, "w2", 1, Arrival.BLOCK, "", None, {0}, importing=True)
+    core, groups = worker.core, (KeyGroup(0),)
+    worker.version = 9
+    with core.changed:
+        core.dispatch(data.GroupsGranted(groups, 9, WorkerId("w2"), Arrival.BLOCK))
+        core.dispatch(data.ImportBegan(groups, 9))
 
     def bring() -> None:
         for _ in range(12):
             time.sleep(0.05)
-            groups.pieces += 1
+            worker.arrivals.pieces += 1
+        (tx,) = core.machine.transactions.values()
+        assert tx.phase is data.TxPhase.AWAITING
+        assert not tx.is_impatient
+        core.dispatch(data.ImportEnded(groups))
 
-    bringing = threading.Thread(target=bring)
-    bringing.start()
-    try:
-        assert groups.wait_for_import(record)
-        assert not bringing.is_alive()
-    finally:
-        bringing.join()
-        worker.close()
+    with ThreadPoolExecutor(1) as pool:
+        bringing = pool.submit(bring)
+        worker.batch(rows_of([0]), BatchTimes(0, 0, 0))
+        bringing.result(WAIT)
+    assert worker.arrivals.take_on_demand(groups)["waited"] == 1
+    worker.close()
+
+
+def test_a_batch_does_not_wait_for_an_import_that_brings_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.05)
+    worker = InProcess(tmp_path, Counting(), -1)
+    worker.version = 9
+    groups = (KeyGroup(0),)
+    with worker.core.changed:
+        worker.core.dispatch(data.GroupsGranted(groups, 9, WorkerId("w2"), Arrival.BLOCK))
+        worker.core.dispatch(data.ImportBegan(groups, 9))
+    assert worker.batch(rows_of([0]), BatchTimes(0, 0, 0))
+    assert worker.core.source_of(NAME, 0) is None
+    worker.close()

@@ -184,6 +184,32 @@ def test_an_operator_may_start_empty_in_the_middle_if_asked(coordinator: Coordin
     assert base_of(coordinator.begin(8)) == 7
 
 
+@pytest.mark.parametrize(
+    ("continues", "epoch", "is_right"),
+    [
+        (False, 0, True),
+        (False, 5, False),
+        (False, 6, True),
+        (False, 7, False),
+        (True, 0, False),
+        (True, 6, True),
+        (True, 7, False),
+    ],
+)
+def test_restored_state_goes_on_after_its_savepoint_or_with_a_new_checkpoint(
+    coordinator: Coordinator, continues: bool, epoch: int, is_right: bool
+) -> None:
+    coordinator(OperatorRegistered(OP, "q", restored=Epoch(5), continues=continues))
+    (effect,) = coordinator.begin(epoch)
+    if is_right:
+        assert isinstance(effect, GrantLane)
+        return
+    assert isinstance(effect, RefuseRequest)
+    assert isinstance(effect.error, EpochGap)
+    assert "savepoint as of batch 5" in str(effect.error)
+    assert ("new checkpoint" in str(effect.error)) is not continues
+
+
 def test_duplicate_finish_is_confirmed_without_a_write(coordinator: Coordinator) -> None:
     coordinator.batch(0)
     assert coordinator.finish(0, 1) == [ConfirmFinish(coordinator.requests)]

@@ -75,12 +75,17 @@ def other_base(machine: WorkerMachine) -> None:
     machine.held[OP][KeyGroup(0)] = HeldGroup(Epoch(7))
 
 
+def applied_already(machine: WorkerMachine) -> None:
+    machine.transactions[1].loading = (KeyGroup(1),)
+    machine.held[OP][KeyGroup(0)] = HeldGroup(Epoch(0), outputs_of=Epoch(0))
+
+
 def nothing_loaded(machine: WorkerMachine) -> None:
     machine.transactions[1].phase, machine.transactions[1].loading = TxPhase.APPLYING, ()
 
 
 def part_without_source(machine: WorkerMachine) -> None:
-    machine.owners.sources[OP] = {KeyGroup(1): W2}
+    machine.arrivals.add(OP, KeyGroup(1), W2, 1)
     machine.held[OP][KeyGroup(0)] = HeldGroup(Epoch(0), is_partial=True)
 
 
@@ -104,6 +109,7 @@ def no_reason_to_wait(machine: WorkerMachine) -> None:
         (overlap, "one_writer"),
         (stale_cache, "cache_is_current"),
         (other_base, "applies_on_base"),
+        (applied_already, "applies_on_base"),
         (nothing_loaded, "applies_on_base"),
         (base_too_new, "base_before_epoch"),
         (part_without_source, "partial_has_source"),

@@ -493,6 +493,32 @@ def test_a_target_whose_answer_was_lost_learns_that_nothing_changed() -> None:
     assert fleet.ended == [(1, "Another request took its place."), (2, "")]
 
 
+def test_what_was_ended_does_not_begin_any_more() -> None:
+    fleet = Fleet()
+    fleet.held = {"start w3"}
+    fleet.request("live")
+    run = fleet.machine.moves.current
+    assert run is not None
+    fleet.request("pause", BEFORE, (W1, W2))
+    assert run.is_ended
+    assert not run.is_started
+    (start,) = fleet.starting
+    fleet(WorkerStarted(start.worker, start.incarnation))
+    assert run.poll() == run.epoch_passed() == []
+    assert not run.is_started
+
+
+def test_what_happens_while_nothing_moves_is_in_no_report() -> None:
+    fleet = Fleet()
+    fleet.machine.moves.count("begins_held")
+    fleet.held = {"import w3"}
+    fleet.request("pause")
+    assert fleet.machine.moves.current is not None
+    assert fleet.machine.moves.current.counters["begins_held"] == 0
+    fleet.machine.moves.count("begins_held")
+    assert fleet.machine.moves.current.counters["begins_held"] == 1
+
+
 def test_target_cannot_be_started() -> None:
     fleet = Fleet()
     fleet.held = {"start w3"}
@@ -513,4 +539,22 @@ def test_restart_ends_when_a_worker_is_given_up() -> None:
     for _ in range(3):
         fleet.down(W2)
     assert fleet.ended == [(1, "Worker w2 could not be started.")]
+    assert fleet.machine.gate is None
+
+
+def test_a_restart_that_gives_way_ends_when_a_worker_is_given_up() -> None:
+    fleet = Fleet()
+    fleet.held = {"save w1"}
+    fleet.request("stop-restart")
+    fleet.held = {"start w2"}
+    fleet(OrderDone(fleet.waiting.pop().number))
+    fleet.request("pause", BEFORE, (W1, W2))
+    assert not fleet.ended, "workers are being started again"
+    for _ in range(3):
+        fleet.down(W2)
+    assert fleet.ended == [(1, "Another request took its place.")]
+    # The next one tries to start it again.
+    start = fleet.starting[-1]
+    fleet(WorkerStarted(start.worker, start.incarnation)).idle()
+    assert fleet.ended[1:] == [(2, "")]
     assert fleet.machine.gate is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,23 +15,29 @@ from anabranch.errors import (
     ProtocolViolation,
     ServiceUnavailable,
 )
+from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.protocol.arrivals import ArrivingGroup
 from anabranch.protocol.invariants import check_worker
 from anabranch.protocol.worker import (
     TRANSITIONS,
     AnswerTransaction,
     ApplyTransaction,
+    AwaitingExpired,
     ChangesDurable,
+    DeferralChosen,
     DropGroups,
     DropOperator,
     DropOutputs,
     Effect,
     Event,
     ForwardFailed,
+    GroupsFetched,
     GroupsGranted,
     GroupsLoaded,
     GroupsReleased,
     HeldGroup,
+    ImportBegan,
     LaneGone,
     LoadGroups,
     OperatorInstalled,
@@ -115,9 +122,16 @@ def bring(worker: Driver, phase: TxPhase) -> None:
     if phase is TxPhase.WAITING:
         worker(opened(9, lane=1, attempt=0))
         worker(RowsComplete(9))
-    worker(opened(1))
+    if phase is TxPhase.CHOOSING:
+        worker(replace(opened(1, epoch=1, base=0), may_defer=True))
+    else:
+        worker(opened(1))
     if phase is TxPhase.RECEIVING:
         return
+    if phase in (TxPhase.AWAITING, TxPhase.FETCHING):
+        _arrives(worker)
+    if phase is TxPhase.AWAITING:
+        worker(ImportBegan(ALL[:1], 1))
     if phase is TxPhase.FORWARDING:
         worker(GroupsReleased(ALL, 2, W2))
     worker(RowsComplete(1))
@@ -131,6 +145,9 @@ def bring(worker: Driver, phase: TxPhase) -> None:
 OF_ONE: dict[type[Event], Callable[[], Event]] = {
     TransactionOpened: lambda: opened(1, attempt=2),
     RowsComplete: lambda: RowsComplete(1),
+    DeferralChosen: lambda: DeferralChosen(1),
+    AwaitingExpired: lambda: AwaitingExpired(1),
+    GroupsFetched: lambda: GroupsFetched(1),
     GroupsLoaded: lambda: GroupsLoaded(1),
     TransactionApplied: lambda: TransactionApplied(1),
     ChangesDurable: lambda: ChangesDurable(1),
@@ -150,6 +167,9 @@ def test_every_pair_of_phase_and_event(worker: Driver, phase: TxPhase, kind: typ
     if (phase, kind) in TRANSITIONS:
         worker(event)
         assert worker.phase(1) in TRANSITIONS[phase, kind]
+    elif kind is AwaitingExpired:
+        assert worker(event) == []  # what it has waited for came meanwhile
+        assert worker.machine == before
     else:
         with pytest.raises(ProtocolViolation):
             worker(event)
@@ -160,7 +180,14 @@ def test_every_pair_of_phase_and_event(worker: Driver, phase: TxPhase, kind: typ
 def test_events_of_an_ended_transaction(worker: Driver, kind: type[Event]) -> None:
     worker.run(opened(1))
     event = OF_ONE[kind]()
-    if kind in (RowsComplete, LaneGone, TransactionOpened, RowsForwarded, ForwardFailed):
+    if kind in (
+        RowsComplete,
+        LaneGone,
+        TransactionOpened,
+        RowsForwarded,
+        ForwardFailed,
+        AwaitingExpired,
+    ):
         # Rows and the end of a stream may be on their way when the worker has refused.
         effects = worker(event)
         assert effects == []
@@ -177,6 +204,9 @@ def test_every_target_of_the_table_is_reached() -> None:
             _after_rows(lambda w: None),
             _after_rows(lambda w: w.run(opened(8, epoch=3, base=2)), epoch=4, base=3),
             _after_rows(lambda w: w(GroupsReleased(ALL, 2, W2))),
+            _after_rows(_arrives),
+            _after_rows(lambda w: [_arrives(w), w(ImportBegan(ALL[:1], 1))]),
+            _after_rows(lambda w: None, epoch=1, base=0, may_defer=True),
         }
     }
     for pair, targets in reached.items():
@@ -188,12 +218,22 @@ def bring_other(worker: Driver) -> None:
     worker(RowsComplete(8))
 
 
+def _arrives(worker: Driver) -> ArrivingGroup:
+    """A worker has the first key group."""
+    record = worker.machine.arrivals.add(OP, ALL[0], W2, 1)
+    record.arrival = Arrival.BLOCK
+    return record
+
+
 def _after_rows(
-    prepare: Callable[[Driver], object], epoch: int = 0, base: int | None = None
+    prepare: Callable[[Driver], object],
+    epoch: int = 0,
+    base: int | None = None,
+    may_defer: bool = False,
 ) -> TxPhase | None:
     worker = Driver()
     prepare(worker)
-    worker(opened(1, epoch, base))
+    worker(replace(opened(1, epoch, base), may_defer=may_defer))
     worker(RowsComplete(1))
     return worker.phase(1)
 

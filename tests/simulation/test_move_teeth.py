@@ -11,8 +11,9 @@ import pytest
 from anabranch.errors import ProtocolViolation
 from anabranch.model.ids import KeyGroup
 from anabranch.model.routing import Routing
-from anabranch.protocol import invariants
+from anabranch.protocol import invariants, residency
 from anabranch.protocol import worker as data
+from anabranch.protocol import worker as worker_machine
 from anabranch.protocol.coordinator import CoordinatorMachine
 from anabranch.protocol.coordinator_messages import (
     Effect,
@@ -30,7 +31,7 @@ from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
 from anabranch.simulation.coordinator import CoordinatorProcess
-from anabranch.simulation.parcels import Partial, bin_of
+from anabranch.simulation.parcels import bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
 from anabranch.simulation.target import Target
@@ -75,10 +76,13 @@ def source_answers_while_it_works(patch: pytest.MonkeyPatch) -> None:
 
 def parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
     """A key group with missing bins is not marked."""
-    loaded = WorkerMachine._loaded
-    patch.setattr(
-        WorkerMachine, "_loaded", lambda s, tx, event: loaded(s, tx, data.GroupsLoaded(event.tx))
-    )
+    fetched = residency.fetched
+
+    def whole(machine: WorkerMachine, tx: Tx, event: data.GroupsFetched) -> None:
+        parts = tuple(replace(part, is_whole=True) for part in event.parts)
+        fetched(machine, tx, replace(event, parts=parts))
+
+    patch.setattr(worker_machine, "fetched", whole)
 
 
 def due_timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -88,12 +92,19 @@ def due_timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def imports_do_not_wait_for_shadows(patch: pytest.MonkeyPatch) -> None:
     """What a shadow transaction is about to apply is in what the import brings."""
-    patch.setattr(Target, "is_shadowed", lambda self, group: False)
+    is_busy = WorkerMachine.is_busy
+
+    def without(
+        self: WorkerMachine, operator: str, group: KeyGroup | None = None, shadows: bool = False
+    ) -> bool:
+        return not shadows and is_busy(self, operator, group)
+
+    patch.setattr(WorkerMachine, "is_busy", without)
 
 
 def fetched_keys_are_overwritten(patch: pytest.MonkeyPatch) -> None:
     """A bin that arrives brings old state of keys that came before it."""
-    patch.setattr(Partial, "lacks", lambda self, key: bin_of(key) in self.missing)
+    patch.setattr(Target, "lacks", lambda self, group, key, missing: bin_of(key) in missing)
 
 
 def deltas_are_lost(patch: pytest.MonkeyPatch) -> None:
@@ -260,18 +271,16 @@ def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
 def released_parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
     """A key group that is released while a part of it is loaded counts as complete."""
 
-    def loaded(self: WorkerMachine, tx: Tx, event: data.GroupsLoaded) -> list[data.Effect]:
-        operator = tx.opened.operator
-        for group in tx.loading:
-            is_partial = group in event.partial and group in self.owners.sources[operator]
-            self.held[operator][group] = HeldGroup(tx.opened.base, is_partial=is_partial)
-            if not is_partial:
-                self.owners.settled(operator, group)
-        groups = tx.loading if tx.has_applied else tx.fresh
-        tx.loading, tx.phase = (), data.TxPhase.APPLYING
-        return [data.ApplyTransaction(tx.opened.tx, groups)]
+    fetched = residency.fetched
 
-    patch.setattr(WorkerMachine, "_loaded", loaded)
+    def whole(machine: WorkerMachine, tx: Tx, event: data.GroupsFetched) -> None:
+        fetched(machine, tx, event)
+        held = machine.held[tx.opened.operator]
+        for part in event.parts:
+            if not machine.owners.is_owner(part.group):
+                held[part.group] = HeldGroup(tx.opened.base)
+
+    patch.setattr(worker_machine, "fetched", whole)
 
 
 def outputs_vanish_while_others_work(patch: pytest.MonkeyPatch) -> None:
@@ -357,7 +366,7 @@ def unheard_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
 def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A grant that comes late is taken for new, since nothing is known of the key group."""
 
-    drop = WorkerMachine._drop
+    drop = WorkerMachine.drop
 
     def forget(
         self: WorkerMachine, groups: tuple[KeyGroup, ...], only_partial: bool = False
@@ -367,7 +376,60 @@ def what_was_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
             self.owners.versions.pop(group, None)
         return drop(self, groups, only_partial)
 
-    patch.setattr(WorkerMachine, "_drop", forget)
+    patch.setattr(WorkerMachine, "drop", forget)
+
+
+# --- what is resident -----------------------------------------------------------------------------
+
+
+def stale_parts_are_used(patch: pytest.MonkeyPatch) -> None:
+    """What an import brought as of another epoch than the base is completed and used."""
+    patch.setattr(residency, "_is_stale", lambda record, tx: False)
+
+
+def any_part_fits(patch: pytest.MonkeyPatch) -> None:
+    """A part is put in place whatever it is as of, and whatever is here."""
+    patch.setattr(residency, "_fits", lambda machine, record, offer: True)
+
+
+def parts_replace_what_transactions_work_on(patch: pytest.MonkeyPatch) -> None:
+    """A part is put in place in the middle of a load."""
+    patch.setattr(residency, "_must_wait", lambda machine, record, offer: False)
+
+
+def broken_parts_are_used(patch: pytest.MonkeyPatch) -> None:
+    """A part that was put in place in half counts as nothing."""
+
+    def ignore(machine: WorkerMachine, event: Any, record: Any) -> None:
+        machine.arrivals.ended.clear()
+
+    patch.setattr(residency, "_broken", ignore)
+    patch.setattr(Target, "_put_in_place", _put_in_half)
+    patch.setattr("anabranch.simulation.faults.INSTALL_FAILURES", 0.0)
+
+
+def _put_in_half(self: Target, offer: Any, parcel: Any, is_staged: bool, missing: Any) -> None:
+    half = dict(list(parcel.entries.items())[::2])
+    put_in_place(self, offer, replace(parcel, entries=half), is_staged, missing)
+
+
+put_in_place = Target._put_in_place
+
+
+def lost_parts_stay_at_their_source(patch: pytest.MonkeyPatch) -> None:
+    """What a source cannot complete any more is asked of it for good."""
+    patch.setattr(residency, "_turn_to_store", lambda machine, record: None)
+
+
+def nobody_goes_on_after_a_wait(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that awaits an import does not see that it has come."""
+    patch.setattr(WorkerMachine, "_go_on_awaiting", lambda self: [])
+    patch.setattr(WorkerMachine, "_impatient", lambda self, event: [])
+
+
+def arrivals_outlive_a_release(patch: pytest.MonkeyPatch) -> None:
+    """A key group that belongs to another worker is still brought here."""
+    patch.setattr(worker_machine, "end_arrivals", lambda machine, groups: None)
 
 
 MUTATIONS: list[Patch] = [
@@ -396,6 +458,12 @@ MUTATIONS: list[Patch] = [
     restart_waits_for_the_dead,
     busy_replicas_stay,
     deltas_stay_at_the_source,
+    stale_parts_are_used,
+    any_part_fits,
+    parts_replace_what_transactions_work_on,
+    broken_parts_are_used,
+    nobody_goes_on_after_a_wait,
+    arrivals_outlive_a_release,
 ]
 
 

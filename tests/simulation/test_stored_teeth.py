@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from anabranch.model.ids import KeyGroup
+from anabranch.protocol import residency
 from anabranch.protocol import worker as protocol
+from anabranch.protocol.arrivals import Arrivals
+from anabranch.protocol.residency import may_evict
+from anabranch.simulation import store_loader
 from anabranch.simulation.oracle import OPERATOR
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.store_loader import Stored
@@ -23,8 +27,8 @@ def due_timers_stay_in_the_store(patch: pytest.MonkeyPatch) -> None:
     """A transaction reads the keys of its rows only."""
     parcel = Stored._parcel
 
-    def without_due(self: Stored, effect: Any, group: KeyGroup, partial: Any) -> Any:
-        found = parcel(self, effect, group, partial)
+    def without_due(self: Stored, effect: Any, group: KeyGroup, missing: Any) -> Any:
+        found = parcel(self, effect, group, missing)
         rows = self.process.exchanges[effect.tx].rows.get(group, [])
         keys = frozenset(key for key, _, _ in rows) & found.keys
         entries = {key: value for key, value in found.entries.items() if key in keys}
@@ -43,7 +47,9 @@ def parts_pass_for_the_whole(patch: pytest.MonkeyPatch) -> None:
 
     def loaded(machine: Any, tx: Any, event: protocol.GroupsLoaded) -> None:
         for group in tx.loading:
+            machine.arrivals.end(OPERATOR, group)
             machine.held[OPERATOR][group] = protocol.HeldGroup(tx.opened.base)
+        tx.loading = ()
 
     patch.setattr("anabranch.protocol.worker.loaded", loaded)
 
@@ -52,25 +58,58 @@ def uncommitted_changes_are_evicted(patch: pytest.MonkeyPatch) -> None:
     """What no manifest has leaves memory."""
 
     def may(self: Stored, group: KeyGroup) -> bool:
-        machine = self.process.machine
-        source = machine.owners.sources[OPERATOR].get(group, protocol.STORE)
-        is_owned = machine.owners.is_owner(group)
-        return is_owned and source == protocol.STORE and not machine.is_busy(OPERATOR, group)
+        as_of = self.process.machine.held[OPERATOR][group].as_of
+        return as_of is not None and may_evict(self.process.machine, OPERATOR, group, as_of)
 
     patch.setattr(Stored, "_may_evict", may)
 
 
 def keys_are_read_as_of_when_they_were_left(patch: pytest.MonkeyPatch) -> None:
     """Evicted again, a key group still counts as of its first eviction."""
-    evict = Stored._evict_bins
+    evict = residency.evicted
 
-    def keep_origin(self: Stored, group: KeyGroup, bins: set[int]) -> None:
-        before = self.process.target.partial.get(group)
-        evict(self, group, bins)
+    def keep_origin(machine: Any, event: protocol.GroupsEvicted) -> None:
+        ((group, _),) = event.groups
+        before = machine.arrivals.find(OPERATOR, group)
+        origin = None if before is None else before.origin
+        evict(machine, event)
         if before is not None:
-            self.process.target.partial[group].origin = before.origin
+            machine.arrivals.groups[OPERATOR][group].origin = origin
 
-    patch.setattr(Stored, "_evict_bins", keep_origin)
+    patch.setattr("anabranch.protocol.worker.evicted", keep_origin)
+
+
+def busy_key_groups_are_evicted(patch: pytest.MonkeyPatch) -> None:
+    """Bins leave memory under a transaction."""
+    patch.setattr(store_loader, "may_evict", _may_evict_anything)
+    patch.setattr(residency, "may_evict", _may_evict_anything)
+
+
+def _may_evict_anything(machine: Any, operator: str, group: KeyGroup, epoch: Any) -> bool:
+    record = machine.arrivals.find(operator, group)
+    is_stored = record is None or record.phase is protocol.Residency.STORED
+    return machine.owners.is_owner(group) and is_stored
+
+
+def parts_of_an_earlier_arrival_are_installed(patch: pytest.MonkeyPatch) -> None:
+    """What was read before an eviction is taken for all that is missing since."""
+    find = Arrivals.find
+    patch.setattr(Arrivals, "current", lambda s, event: find(s, event.operator, event.group))
+    patch.setattr(Stored, "_bring_rest", _bring_rest_of_any_session)
+
+
+def _bring_rest_of_any_session(self: Stored, group: KeyGroup, session: int) -> None:
+    record = self.process.machine.arrivals.find(OPERATOR, group)
+    if record is not None:
+        bring_rest(self, group, record.session)
+
+
+bring_rest = Stored._bring_rest
+
+
+def transactions_do_not_take_their_key_groups(patch: pytest.MonkeyPatch) -> None:
+    """Parts are put in place while a transaction reads the same keys."""
+    patch.setattr(residency, "is_taken", lambda machine, operator, group: False)
 
 
 MUTATIONS: list[Patch] = [
@@ -79,6 +118,8 @@ MUTATIONS: list[Patch] = [
     parts_pass_for_the_whole,
     uncommitted_changes_are_evicted,
     keys_are_read_as_of_when_they_were_left,
+    busy_key_groups_are_evicted,
+    transactions_do_not_take_their_key_groups,
 ]
 
 

@@ -35,7 +35,6 @@ MOVE_POINTS = (
     "imported",
     "forwarding",
 )
-RECOVERY_POINTS = ("restored",)
 COORDINATOR_POINTS = ("before-manifest", "after-manifest")
 
 _planned = {entry for entry in os.environ.get("ANABRANCH_CRASH_AT", "").split(",") if entry}

@@ -196,8 +196,7 @@ class MoveRun:
         task.steps.close()
         for part in task.queue:
             part.close()
-        if task in self.tasks:
-            self.tasks.remove(task)
+        self.tasks.remove(task)
         for order in task.waiting:
             self.orders.pop(order, None)
 

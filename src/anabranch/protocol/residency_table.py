@@ -79,7 +79,7 @@ RESIDENCY: dict[tuple[Residency, type[Event]], tuple[Residency, ...]] = {
     (_STAGED, GroupsLoaded): (_HELD, _STORED),
     (_STORED, GroupsLoaded): (_HELD,),
     (_HELD, GroupsLoaded): (_STORED,),
-    (_ABSENT, DeferralChosen): (_STORED,),
+    (_ABSENT, DeferralChosen): (_STORED, _FROZEN),
     (_AWAITED, DeferralChosen): (_PARTIAL,),
     (_STAGED, DeferralChosen): (_PARTIAL,),
     (_AWAITED, PartInstalled): (_STAGED, _HELD),

@@ -48,7 +48,3 @@ class Network:
     def cut(self, ends: tuple[str, str], ticks: int) -> None:
         """Partition two endpoints for a while."""
         self._cuts[ends] = self._scheduler.now + ticks
-
-    def is_cut(self, ends: tuple[str, str]) -> bool:
-        """Whether messages between two endpoints are held back now."""
-        return self._cuts.get(ends, 0) > self._scheduler.now

@@ -1,4 +1,4 @@
-"""State entries for the tests of this folder."""
+"""State entries, changes and snapshots that tests of durability write and read back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.keyspace import DELETE, HASH, OP, UPSERT, KeySpace
 from anabranch.state.contract import Sections
 
@@ -99,3 +100,18 @@ class DictState:
     @property
     def num_bytes(self) -> int:
         return 0
+
+
+def joined(buffers: list[Any]) -> Any:
+    return pa.py_buffer(b"".join(buffers))
+
+
+def sample_snapshot() -> tuple[Any, dict[int, dict[str, pa.Table]]]:
+    hashes = by_group(random_hashes(500), SMALL)
+    groups = {
+        group: {"value": entries(in_order(inside, SMALL)), "list": entries(inside[:1])}
+        for group, inside in hashes.items()
+        if group != 3
+    }
+    groups[3] = {}
+    return joined(encode_snapshot(groups, SMALL)), groups

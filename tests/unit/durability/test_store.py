@@ -155,7 +155,14 @@ def test_a_changed_operator_is_told_what_differs(
 
 
 def test_tuples_and_lists_are_the_same_description() -> None:
-    opened(MemoryBlobStore()).open_operator("op", {**DESCRIPTION, "key": ("a",)}, SMALL)
+    blobs = MemoryBlobStore()
+    store = opened(blobs)
+    before = dict(blobs.files)
+    record = store.open_operator("op", {**DESCRIPTION, "key": ("a",)}, SMALL)
+    assert record.description == DESCRIPTION
+    assert blobs.files == before
+    with pytest.raises(StateMismatch, match=r'key\[0\]: stored "a", now "b"'):
+        store.open_operator("op", {**DESCRIPTION, "key": ("b",)}, SMALL)
 
 
 def test_a_query_is_bound_for_good() -> None:

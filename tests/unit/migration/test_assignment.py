@@ -111,6 +111,11 @@ def test_load_is_spread() -> None:
     assert {after[0], after[1]} == {w1, w2}
 
 
+def test_there_may_be_nothing_to_spread() -> None:
+    assert by_load((), names(2), {}) == ()
+    assert by_load(owners_of(2), names(2), {}) == owners_of(2)
+
+
 def test_one_heavy_key_group_stays() -> None:
     w1, w2 = names(2)
     assert by_load((w1, w2), (w1, w2), {0: 100.0, 1: 1.0}) == (w1, w2)

@@ -25,6 +25,7 @@ from anabranch.migration.plan import (
 )
 from anabranch.migration.steps import Arrival, Outcome
 from anabranch.migration.strategies import STANDBY, STRATEGIES, check, steps_of
+from anabranch.migration.strategies.live import CATCH_UPS_MAX
 from anabranch.model.ids import KeyGroup, WorkerId
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
@@ -108,6 +109,24 @@ def test_live_goes_over_to_post_copy_when_the_delta_does_not_shrink() -> None:
     assert kinds(found) == ["Copy", "CatchUp", "CatchUp", "Flip", "Import", "Clean"]
     assert step.AddCount("post_copies") in found
     assert next(w for w in found if isinstance(w, step.Flip)).arrival is Arrival.KEY
+
+
+def test_live_gives_up_catching_up_with_a_delta_that_shrinks_too_slowly() -> None:
+    """Each round finds less than the one before, but there is an end to rounds."""
+    steps, lag, outcome = steps_of("live", MOVES, {"delta": 10}), 1000, None
+    found: list[Any] = []
+    while not found or not isinstance(found[-1], step.Flip):
+        found.append(steps.send(outcome))
+        lag -= 1
+        outcome = Outcome({"delta_rows": lag})
+    assert kinds(found) == ["Copy", *["CatchUp"] * CATCH_UPS_MAX, "Flip"]
+    assert found[-1].arrival is Arrival.KEY
+
+
+def test_subscales_of_drrs_take_pairs_in_turn() -> None:
+    flips = [wanted for wanted in run("drrs", subscale=1) if isinstance(wanted, step.Flip)]
+    assert [flip.moves[0].target for flip in flips] == [W3, W2] * 3
+    assert [flip.moves[0].group for flip in flips] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

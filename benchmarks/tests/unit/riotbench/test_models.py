@@ -200,8 +200,16 @@ def test_new_models_follow_whatever_is_there(tmp_path: Path) -> None:
         store.upload(trained)
         store.activate(trained.name)
     (tmp_path / "taxi-notes.model").write_text("somebody else's")
-    retrain(store)
-    retrain(store)
+    last = TAXI.start_ms + 864_000
+    for _ in range(2):
+        retrain(store)
+        current = store.current("taxi")
+        assert set(current) == {"MLR", "DTC"}
+        numbers = {parse_name(name)[2] for name in current.values()}
+        assert min(numbers) > last, "a model of before is still current"
+        assert store.load(current["MLR"]).n_features_in_ == 2
+        last = max(numbers)
+    assert (tmp_path / "taxi-notes.model").read_text() == "somebody else's"
 
 
 def test_data_sets_do_not_mix(tmp_path: Path) -> None:

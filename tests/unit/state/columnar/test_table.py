@@ -10,15 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.processor.columnar.support import MemoryWorker
+from tests.unit.processor.columnar.test_engine import session_rows, sessions, window_rows, windowed
+from tests.unit.state.columnar.samples import entries, make, rows_of, simple_table
 
-from anabranch.durability.changelog import encode_changelog
-from anabranch.errors import CorruptState
-from anabranch.model.keyspace import DELETE, HASH, KEPT, OP, UPSERT, KeySpace
-from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
-from anabranch.processor.columnar.engine import ColumnarDefinition
-from anabranch.processor.columnar.kernels import Count
-from anabranch.processor.columnar.selection import Nth
-from anabranch.state.columnar.layout import ColumnarLayout
+from anabranch.model.keyspace import DELETE, HASH, UPSERT, KeySpace
+from anabranch.processor.contract import BatchTimes
+from anabranch.state.columnar.layout import SECTION, ColumnarLayout
 from anabranch.state.columnar.table import GroupTable
 
 KEYS: dict[str, tuple[Any, list[Any]]] = {
@@ -35,28 +32,6 @@ KEYS: dict[str, tuple[Any, list[Any]]] = {
         [None, {"a": None, "b": None}, {"a": 1, "b": []}, {"a": 1, "b": [0.0]}],
     ),
 }
-
-
-def make(kind: Any, keys: int = 1) -> MemoryWorker:
-    schema = pa.schema([pa.field(f"k{i}", kind) for i in range(keys)])
-    inputs = schema.append(pa.field("v", pa.string()))
-    output = pa.schema([*schema, pa.field("n", pa.int64()), pa.field("last", pa.string())])
-    measures = [
-        Measure("n", Count(), None),
-        Measure("last", Nth(pa.string(), last=True, ignore_nulls=False), "v"),
-    ]
-    processor = AggregateProcessor(measures, output, windowed=False, append=False, expiry=None)
-    return MemoryWorker(ColumnarDefinition(processor, schema, inputs, output))
-
-
-def rows_of(codes: Any, kind: Any, values: list[Any], weak: int | None, tag: str) -> Any:
-    """Rows whose key is values[code]; the hash depends on the code only (weakly, if asked)."""
-    hashes = (codes.astype(np.int64) + 11) * 0x9E3779B97F4A7C1
-    if weak is not None:
-        hashes = hashes % weak
-    texts = [None if i % 7 == 0 else f"{tag}{i}" for i in range(len(codes))]
-    keys = pa.array([values[c] for c in codes], kind)
-    return pa.table({HASH: hashes, "k0": keys, "v": pa.array(texts, pa.string())})
 
 
 @pytest.mark.parametrize("weak", [None, 1, 3])
@@ -158,20 +133,6 @@ def test_installed_entries_survive_an_undo() -> None:
     assert len(second.dump()) == 100
 
 
-def simple_table() -> GroupTable:
-    layout = ColumnarLayout(pa.schema([("k", pa.string())]), pa.schema([("s", pa.string())]))
-    return GroupTable(layout, KeySpace())
-
-
-def entries(keys: list[str], op: int, state: str = "") -> Any:
-    hashes = pa.array([hash(k) // 2 for k in keys], pa.int64())
-    ops = pa.array([op] * len(keys), pa.uint8())
-    texts = pa.array([state] * len(keys), pa.string())
-    return {
-        "state": pa.table({HASH: hashes, OP: ops, "k": pa.array(keys, pa.string()), "s": texts})
-    }
-
-
 def test_memory_is_given_back() -> None:
     table = simple_table()
     keys = [f"{i}" * 20 for i in range(5000)]
@@ -191,98 +152,6 @@ def test_memory_is_given_back() -> None:
     assert sorted(table.export()["state"].column("k").to_pylist()) == sorted(keys[:10])
 
 
-def test_values_that_do_not_change_are_not_written_again() -> None:
-    values = list(range(40))
-    worker = make(pa.int64())
-
-    def run(texts: list[str | None]) -> dict[int, str | None]:
-        rows = rows_of(np.arange(40), pa.int64(), values, None, "")
-        output = worker.run(rows.set_column(2, "v", pa.array(texts, pa.string())))
-        last: list[str | None] = output.column("last").to_pylist()
-        return dict(zip(output.column("k0").to_pylist(), last, strict=True))
-
-    def written() -> int:
-        return sum(table.arenas[0].rows for table in worker.tables.values())
-
-    first: list[str | None] = [None, *(f"t{i}" for i in range(1, 40))]
-    run(first)
-    before = written()
-    assert run(first) == dict(enumerate(first))
-    assert written() == before
-    # Some change, one from and one to null.
-    second = ["now", *first[1:20], *(f"u{i}" for i in range(20, 39)), None]
-    state = worker.dump()
-    assert run(second) == dict(enumerate(second))
-    assert written() == before + 20  # of a null there is nothing to write
-    for table in worker.tables.values():
-        table.undo()
-    assert worker.dump() == state
-
-
-def test_what_has_not_changed_is_not_logged_and_comes_back() -> None:
-    rng = np.random.default_rng(3)
-    values, texts = list(range(50)), ["", "a" * 1000, "b" * 1000, None]
-    worker = make(pa.int64())
-    for _ in range(12):
-        codes = rng.integers(0, 50, 40)
-        rows = rows_of(codes, pa.int64(), values, None, "")
-        chosen = pa.array([texts[rng.integers(0, 4) if c % 3 else c % 2] for c in codes])
-        worker.run(rows.set_column(2, "v", chosen))
-    logs = [
-        table for log in worker.logs for sections in log.values() for table in sections.values()
-    ]
-    assert any(KEPT in log.column_names for log in logs)
-    again = make(pa.int64())
-    for log in worker.logs:
-        for group, sections in log.items():
-            again.tables[group].begin()
-            again.tables[group].replay(sections)
-    assert again.dump() == worker.dump()
-    # The same in one go, as several entries of a key in one changelog.
-    at_once = make(pa.int64())
-    for group, table in at_once.tables.items():
-        parts = [log[group]["state"] for log in worker.logs if group in log]
-        if parts:
-            table.replay({"state": pa.concat_tables(parts, promote_options="default")})
-    assert at_once.dump() == worker.dump()
-
-
-def test_what_is_not_logged_takes_no_room() -> None:
-    layout = ColumnarLayout(pa.schema([("k", pa.int64())]), pa.schema([("v", pa.string())]))
-    (part,) = layout.state_parts
-    hashes, keys, state = np.arange(40), [pa.array(range(40))], [pa.array(["a" * 1000] * 40)]
-    for unchanged in (np.ones(40, bool), np.arange(40) != 7):
-        log = layout.log_upserts(hashes, keys, state, {part.value: unchanged})
-        size = sum(memoryview(buffer).nbytes for buffer in encode_changelog({"state": log}))
-        assert log.column(part.name).null_count == unchanged.sum()
-        assert size < 10_000, "nulls may have bytes behind them"
-
-
-def test_a_changelog_that_keeps_what_is_not_there_is_refused() -> None:
-    worker = make(pa.int64())
-    rows = rows_of(np.arange(1, 8), pa.int64(), list(range(9)), None, "same")
-    worker.run(rows)
-    worker.run(rows)
-    group, sections = next(iter(worker.logs[1].items()))
-    with pytest.raises(CorruptState, match="earlier epoch"):
-        make(pa.int64()).tables[group].replay(sections)
-
-
-def test_a_changelog_that_keeps_what_was_deleted_is_refused() -> None:
-    table = simple_table()
-    kept = entries(["a"], UPSERT)["state"].append_column(KEPT, pa.array([1], pa.uint64()))
-    log = [entries(["a"], UPSERT, "1")["state"], entries(["a"], DELETE)["state"], kept]
-    with pytest.raises(CorruptState, match="earlier epoch"):
-        table.replay({"state": pa.concat_tables(log, promote_options="default")})
-
-
-def test_last_entry_of_a_changelog_counts() -> None:
-    table = simple_table()
-    log = [entries(["a", "b"], UPSERT, "1"), entries(["a"], DELETE), entries(["b"], UPSERT, "2")]
-    table.replay({"state": pa.concat_tables([part["state"] for part in log])})
-    assert table.export()["state"].select(["k", "s"]).to_pylist() == [{"k": "b", "s": "2"}]
-
-
 def test_freed_slots_are_used_again_only_later() -> None:
     table = simple_table()
     table.replay(entries(["a", "b"], UPSERT, "1"))
@@ -295,3 +164,130 @@ def test_freed_slots_are_used_again_only_later() -> None:
     table.begin()
     table.replay(entries(["d"], UPSERT, "4"))
     assert table.export()["state"].select(["k", "s"]).to_pylist() == [{"k": "d", "s": "4"}]
+
+
+ROWS = [(sensor, window, sensor + window) for sensor in range(60) for window in (0, 1, 2)]
+
+
+def sorted_rows(table: Any) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def filled() -> MemoryWorker:
+    worker = windowed(append=True)
+    worker.run(window_rows(ROWS))
+    return worker
+
+
+def test_export_by_hashes() -> None:
+    for group, table in filled().tables.items():
+        whole = table.export()[SECTION]
+        known = whole.column(HASH).to_numpy()
+        wanted = np.append(known[::3][::-1], [group + 12345 * 8])  # unsorted, one not there
+        some = table.export(hashes=wanted)[SECTION]
+        expected = whole.filter(np.isin(known, wanted))
+        assert sorted_rows(some) == sorted_rows(expected)
+        bins = KeySpace(8, 4).bin_of(some.column(HASH).to_numpy())
+        assert (np.diff(bins) >= 0).all()
+        assert table.export(hashes=np.empty(0, np.int64))[SECTION].num_rows == 0
+
+
+def test_keys_with_one_hash_go_together() -> None:
+    worker = sessions(append=True)
+    rows = session_rows([(sensor, 0, sensor) for sensor in range(6)])
+    worker.run(rows.set_column(0, HASH, pa.array([8, 8, 8, 16, 16, 24])))
+    some = worker.tables[0].export(hashes=np.array([8, 24]))[SECTION]
+    assert sorted(some.column("sensor").to_pylist()) == [0, 1, 2, 5]
+
+
+def test_what_is_installed_while_a_transaction_runs_survives_its_undo() -> None:
+    source, target = filled(), windowed(append=True)
+    for group, table in source.tables.items():
+        target.tables[group].install(table.export([0, 1]))
+    before = target.dump()
+    here = {h for t in target.tables.values() for h in t.index.entries()[0].tolist()}
+    some = window_rows(ROWS)
+    target.run(some.filter(np.isin(some.column(HASH).to_numpy(), list(here))), 1000)
+    assert target.dump() != before
+    for group, table in source.tables.items():
+        target.tables[group].install(table.export([2, 3]))
+    for table in target.tables.values():
+        table.undo()
+    assert target.dump() == source.dump()
+    target.epoch = source.epoch
+    assert sorted_rows(target.run(window_rows(ROWS), 2000)) == sorted_rows(
+        source.run(window_rows(ROWS), 2000)
+    )
+    assert target.dump() == source.dump()
+
+
+def test_installed_where_entries_were_removed_in_any_order() -> None:
+    layout = ColumnarLayout(pa.schema([("k", pa.int64())]), pa.schema([("v", pa.int64())]))
+
+    def section(*keys: int) -> Any:
+        return pa.table({HASH: pa.array(keys), "k": pa.array(keys), "v": pa.array(keys)})
+
+    table = GroupTable(layout, KeySpace(1, 1))
+    table.install({SECTION: section(10, 20, 30)})
+    for gone in ([10, 30], [20]):
+        table.begin()
+        hashes = np.array(gone)
+        table.remove(hashes, table.index.find(hashes))
+    table.begin()
+    table.install({SECTION: section(1, 2, 3, 4, 5)})
+    assert table.export()[SECTION].equals(section(1, 2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("watermark_ms", [0, 999, 1000, 2500, 10**9])
+def test_due_windows(watermark_ms: int) -> None:
+    worker = filled()
+    before = worker.dump()
+    times = BatchTimes(0, watermark_ms, 0)
+    due = np.concatenate([worker.engine.due_hashes(t, times) for t in worker.tables.values()])
+    assert np.array_equal(
+        due, np.concatenate([worker.engine.due_hashes(t, times) for t in worker.tables.values()])
+    )
+    assert worker.dump() == before
+    closed = worker.run(window_rows([]), watermark_ms)
+    assert len(due) == closed.num_rows == worker.stats.rows_removed
+    left = {h for t in worker.tables.values() for h in t.index.entries()[0].tolist()}
+    assert left.isdisjoint(due.tolist())
+
+
+def test_due_sessions() -> None:
+    worker = sessions(append=True)
+    worker.run(session_rows([(1, 0, 1), (1, 25, 2), (2, 5, 3)]))
+    tables = worker.tables.values()
+
+    def due(watermark_ms: int) -> int:
+        times = BatchTimes(0, watermark_ms, 0)
+        return sum(len(worker.engine.due_hashes(table, times)) for table in tables)
+
+    assert [due(9999), due(10_000), due(15_000), due(10**6)] == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "arenas"])
+def test_packed_sorted_rows(kind: str) -> None:
+    """Sessions are lists: their records point into arenas."""
+    rows = session_rows([(sensor, second, 1) for sensor in range(50) for second in (0, 30)])
+    source = filled() if kind == "fixed" else sessions(append=True)
+    target = windowed(append=True) if kind == "fixed" else sessions(append=True)
+    if kind == "arenas":
+        source.run(rows)
+    for group, table in source.tables.items():
+        for bins in ([0, 2], [1, 3]):
+            packed = table.export_packed(bins)
+            plain = table.export(bins)[SECTION]
+            for name, section in packed.items():
+                assert set(section.column(HASH).to_pylist()) == set(plain.column(HASH).to_pylist())
+                half = section.num_rows // 2  # a slice has an offset
+                target.tables[group].install({name: section.slice(half)})
+                target.tables[group].install({name: section.slice(0, half)})
+    assert target.dump() == source.dump()
+    target.epoch = source.epoch
+    if kind == "arenas":
+        later = target.run(rows, 20_000), source.run(rows, 20_000)
+    else:
+        later = target.run(window_rows(ROWS), 2000), source.run(window_rows(ROWS), 2000)
+    assert sorted_rows(later[0]) == sorted_rows(later[1])
+    assert target.dump() == source.dump()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from tests.unit.processor.rows.support import Service
-from tests.unit.state.rows.test_state import BATCHES, clock, service
+from tests.unit.state.rows.test_sections import BATCHES, clock, service
 
 from anabranch.model.keyspace import HASH
 

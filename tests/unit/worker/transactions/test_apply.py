@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,7 +17,7 @@ from anabranch.protocol.worker import TransactionOpened
 from anabranch.state.channel import ChannelledState
 from anabranch.transport.messages.lanes import TransactionHeader
 from anabranch.worker.operator_slot import OperatorSlot
-from anabranch.worker.transactions.deferral import Deferral
+from anabranch.worker.transactions.apply import run_operator
 from anabranch.worker.transactions.row_buffer import RowBuffer
 from anabranch.worker.transactions.transaction import RunningTransaction
 
@@ -59,12 +58,10 @@ def transaction(epoch: int) -> RunningTransaction:
 
 
 def test_only_what_has_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = SimpleNamespace(config=SimpleNamespace(checkpoint="changelog"))
-    deferral = Deferral(cast(Any, core), cast(Any, None), cast(Any, None))
     slot = OperatorSlot.open("counts", 1, Counting(), KEYSPACE)
     slot.states = {group: slot.engine.create_group() for group in GROUPS}
     first = transaction(1)
-    deferral.apply(slot, first)
+    run_operator(slot, first)
     assert first.applied == GROUPS
     assert slot.views[GROUPS[-1]] == (0, 1)
 
@@ -75,7 +72,7 @@ def test_only_what_has_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broken.inner, "begin", full)
     second = transaction(2)
     with pytest.raises(ServiceUnavailable):
-        deferral.apply(slot, second)
+        run_operator(slot, second)
     # The worker undoes these: others would lose the first transaction.
     assert second.applied == GROUPS[:3]
     for group in second.applied:
