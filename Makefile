@@ -2,10 +2,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit soak demo bench clean
+.PHONY: help env java broker test check format unit soak demo bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +32,7 @@ check: $(STAMP) ## Lint, format, types, import layers
 	scripts/check-types $(BIN)
 	$(BIN)/lint-imports --no-logo
 
-format: $(STAMP) ## Mend what ruff can mend
+format: $(STAMP) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -46,6 +47,14 @@ demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with not
 
 bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)
 	$(BIN)/anabranch bench throughput $(ARGS)
+
+docs: $(DOCS_STAMP) ## Build the documentation as a site in build/docs, warnings as errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "Open build/docs/index.html"
+
+$(DOCS_STAMP): $(STAMP)
+	@scripts/ensure-env $(VENV) docs
+	@touch $@
 
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
