@@ -2,10 +2,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit coverage soak demo bench clean
+.PHONY: help env java broker test check format unit coverage soak demo bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 QUICK := tests/test_architecture.py tests/unit tests/protocol tests/simulation tests/contract
@@ -54,6 +55,14 @@ demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with not
 
 bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)
 	$(BIN)/anabranch bench throughput $(ARGS)
+
+docs: $(DOCS_STAMP) ## Build the documentation as a site in build/docs, warnings as errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "Open build/docs/index.html"
+
+$(DOCS_STAMP): $(STAMP)
+	@scripts/ensure-env $(VENV) docs
+	@touch $@
 
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \

@@ -15,6 +15,7 @@ from anabranch.protocol.fleet import WorkerPhase
 from anabranch.protocol.move_orders import OrderKind
 from anabranch.protocol.move_parts import MovePhase
 from anabranch.protocol.move_run import MoveRun
+from anabranch.protocol.residency_table import RESIDENCY
 from anabranch.simulation.scenario import run_seed
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -171,3 +172,13 @@ def test_orders_of_the_other_page() -> None:
     text = (DOCS / "reconfiguration.md").read_text(encoding="utf-8")
     documented = [row[0] for row in table("## What workers can do for a move", text)]
     assert sorted(documented) == sorted(kind.value for kind in OrderKind)
+
+
+def test_residency() -> None:
+    documented = {(row[0], row[1]): row[2] for row in table("The table is `RESIDENCY`")}
+    coded = {
+        (phase.name, event.__name__): ", ".join(after.name for after in targets)
+        for (phase, event), targets in RESIDENCY.items()
+    }
+    assert documented == coded
+    assert [row[0] for row in table("## 7. What is resident")] == [p.name for p in worker.Residency]

@@ -1,4 +1,4 @@
-"""The Python code of the README and of the page about workloads runs as it stands."""
+"""The Python code of the README and of the pages about moves and workloads runs as it stands."""
 
 from __future__ import annotations
 
@@ -81,6 +81,10 @@ def test_the_code_of_the_readme(spark: SparkSession, tmp_path: Path, names: dict
     exec(moves, names)
     assert names["move"].report().outcome == "done"
     assert names["move"].report().groups > 0
+    (more,) = snippets("docs/reconfiguration.md", tmp_path)
+    exec(more, names)
+    assert names["forecast"].moves
+    assert names["back"].report().outcome == "done"
     exec(kept, names)
     assert [savepoint.name for savepoint in service.savepoints()] == ["before-upgrade"]
     assert names["large"].status()["workers"]

@@ -45,7 +45,7 @@ class ServiceMoves:
         Parameters
         ----------
         workers : int
-            How many there shall be.
+            The wanted number.
         strategy : str
             How key groups move: "live" (default), "stop-restart", "pause", "replicate",
             "megaphone", "rhino", "order-unaware", "meces", "drrs" or "lazy".
@@ -54,18 +54,18 @@ class ServiceMoves:
         assignment : str
             "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
         **how
-            wait : bool: return only at the end.
-            bytes_per_second : int: limit for copies ("live" and "lazy" adapt it).
-            latency_target : float: seconds that a batch may take before copies slow down; by
-            default 1.1 times the median of the batches before.
-            Options of the strategy: wave, delta (live), batch (meces, megaphone), plan
-            (megaphone), concurrency, subscale (drrs).
+            - `wait` (bool): return only at the end.
+            - `bytes_per_second` (int): limit for copies; "live" and "lazy" adapt their rate.
+            - `latency_target` (float): seconds that a batch may take before copies slow down; by
+              default 1.1 times the median of the batches before.
+            - Options of the strategy: `wave`, `delta` (live), `batch` (meces, megaphone), `plan`
+              (megaphone), `concurrency`, `subscale` (drrs).
 
         Returns
         -------
         MoveHandle
-            `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A request that
-            comes while another one runs takes its place.
+            `progress`, `wait()`, `report()`, `cancel()`, `retarget(n)`. A new request replaces
+            the running one and continues from its target layout.
         """
         return self._reconfigure(
             lambda moves: moves.rescale(workers, assignment), strategy, dry_run, how, assignment

@@ -1,0 +1,146 @@
+"""The documents are read once: short sentences, plain words, lines that fit a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        ROOT / "benchmarks" / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
+SENTENCE_CHARACTERS_MAX = 200
+LINE_COLUMNS_MAX = 120
+
+BANNED = {
+    "but for": "except",
+    "for ever": "bounded, or forever",
+    "goes on from": "continues from",
+    "in silence": "silently",
+    "lately": "recent",
+    "mend": "fix",
+    "mended": "fixed",
+    "shall": "must, or say it plainly",
+    "take its place": "replace it",
+    "takes its place": "replaces it",
+    "takes the place of": "replaces",
+    "that runs": "running",
+    "that wait": "deferred",
+    "wherefrom": "from where",
+}
+"""Words that read as translated, with what to say instead."""
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "src" / "anabranch").glob("*/__init__.py"))
+MODULE = rf"(?:{'|'.join(FOLDERS)})/[\w/]+\.py"
+"""A module of the package, named as in ARCHITECTURE.md."""
+CODE_OR_TABLE = re.compile(r"\s*([|#<]|!\[)|^`[^`]*`$")
+MARKERS = re.compile(r"^\s*(?:[-*] |\d+\. |> )")
+"""The beginning of a list item or of a quotation."""
+END_OF_SENTENCE = re.compile(r"(?<=[.!?])[)\"*_]*\s+|(?<=:)\s*$")
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that people read as sentences, with their numbers; "" where a block ends.
+
+    A line that is nothing but code is code.
+    """
+    fence = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r"\s*(`{3,}|:{3,})", line)
+        if mark:
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+            yield number, ""
+        elif fence or CODE_OR_TABLE.match(line):
+            yield number, ""
+        else:
+            yield number, line
+
+
+def blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs and list items as one line each, with the number of their first line."""
+    start, parts = 0, list[str]()
+    for number, line in [*prose(text), (0, "")]:
+        begins = MARKERS.match(line)
+        if parts and (begins or not line.strip()):
+            yield start, " ".join(parts)
+            parts = []
+        if line.strip():
+            start = start if parts else number
+            parts.append(MARKERS.sub("", line).strip())
+
+
+def shown(block: str) -> str:
+    """What a reader sees: links without their targets."""
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Sentences of a page with the number of the line on which their paragraph begins."""
+    for number, block in blocks(text):
+        for sentence in END_OF_SENTENCE.split(shown(block)):
+            yield number, sentence
+
+
+each_page = pytest.mark.parametrize(
+    "page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES]
+)
+
+
+def test_sentences_are_found() -> None:
+    text = "One. Two\nis [long](x.md).\n\n- an (a.b)\n  item\n- next\n\n```\nno.\n```\n| no. |\n"
+    found = [sentence for _, sentence in sentences(text)]
+    assert found == ["One.", "Two is long.", "an (a.b) item", "next"]
+
+
+@each_page
+def test_sentences_are_short(page: Path) -> None:
+    too_long = [
+        f"line {number}: {len(sentence)} characters: {sentence}"
+        for number, sentence in sentences(page.read_text(encoding="utf-8"))
+        if len(sentence) > SENTENCE_CHARACTERS_MAX
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+@each_page
+def test_lines_fit_a_terminal(page: Path) -> None:
+    too_long = [
+        f"line {number}: {len(line)} columns"
+        for number, line in prose(page.read_text(encoding="utf-8"))
+        if len(line) > LINE_COLUMNS_MAX
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+@each_page
+def test_words_are_plain(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = [
+        f"line {text.count(chr(10), 0, match.start()) + 1}: '{word}': say {better}"
+        for word, better in BANNED.items()
+        for match in re.finditer(rf"\b{word.replace(' ', chr(92) + 's+')}\b", text, re.IGNORECASE)
+    ]
+    assert not found, "\n".join(found)
+
+
+@each_page
+def test_links_resolve(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not missing
+
+
+@each_page
+def test_files_of_the_repository_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|docs|src|benchmarks|scripts)/[\w./-]+)`", text)
+    named += [f"src/anabranch/{path}" for path in re.findall(rf"`({MODULE})`", text)]
+    assert not [path for path in named if not (ROOT / path).exists()]
