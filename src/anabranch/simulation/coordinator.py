@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MANIFEST_TICKS, START_TICKS, INSTALL_TICKS = 5, 8, 12
 LATE_SHARE, FIRST_LATE_SHARE, LATE_TICKS = 0.08, 0.4, 60
-"""Orders that take long: others overtake them. First grants more often: key groups flip meanwhile."""
+"""Orders that take long: others overtake them. First grants often do: key groups flip meanwhile."""
 
 
 class CoordinatorProcess:
