@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
 MANIFEST_TICKS, START_TICKS, INSTALL_TICKS = 5, 8, 12
-LATE_SHARE, LATE_TICKS = 0.08, 60
-"""Orders that take long: others overtake them."""
+LATE_SHARE, FIRST_LATE_SHARE, LATE_TICKS = 0.08, 0.4, 60
+"""Orders that take long: others overtake them. First grants often do: key groups flip meanwhile."""
 
 
 class CoordinatorProcess:
@@ -132,7 +132,7 @@ class CoordinatorProcess:
             return
         text = f"{name}: {order.kind.value} {order.groups} {order.peer} v{order.version}"
         job = Job(process, effect)
-        if cluster.rng.random() < LATE_SHARE:
+        if cluster.rng.random() < (FIRST_LATE_SHARE if order.is_first_grant else LATE_SHARE):
             cluster.scheduler.after(int(cluster.rng.random() * LATE_TICKS), text, job.arrive)
         else:
             cluster.network.send(("C", effect.worker), None, text, job.arrive)

@@ -23,7 +23,8 @@ class Source:
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
         self.journals: dict[KeyGroup, dict[WorkerId, Journal]] = {}
-        self.session_count = 0
+        self.session_count = 1000 * process.version
+        """Never used twice, also not by the process that replaces this one (`worker.DeltaLogs`)."""
         self.given: dict[KeyGroup, int] = {}
         """Version at which a key group was given away: its state must not change any more."""
 

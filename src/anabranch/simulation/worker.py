@@ -152,7 +152,7 @@ class WorkerProcess:
         self.coordinator = cluster.coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
-        self.version = cluster.coordinator.machine.moves.context.next_version()
+        self.version: int = cluster.coordinator.machine.moves.context.next_version()
         """When the process began: whoever copies for an older order is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
