@@ -47,8 +47,8 @@ def run_backends(args: argparse.Namespace) -> int:
     check_backend("rocksdb", args.state_memory_mb << 20, None)
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.backends import BackendsBench, BackendSettings
-    from anabranch_bench.cli.bench import line
+    from anabranch_bench.experiments.backends import BackendsBench, BackendSettings
+    from anabranch_bench.reports.report import side_by_side_line
 
     settings = BackendSettings(
         rows=args.rows,
@@ -63,7 +63,7 @@ def run_backends(args: argparse.Namespace) -> int:
     passed = True
     with spark_session() as (spark, folder):
         bench = BackendsBench(spark, folder, settings, show_progress)
-        for comparison in bench.run(args.parts):
-            passed &= comparison.passed
-            print_result(line(comparison), comparison.to_json() if args.json else None)
+        for found in bench.run(args.parts):
+            passed &= found.passed
+            print_result(side_by_side_line(found), found.to_json() if args.json else None)
     return 0 if passed else 1

@@ -43,7 +43,7 @@ def run_checkpoints(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether every mode was seen at work."""
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.checkpoint_modes import (
+    from anabranch_bench.experiments.checkpoint_modes import (
         CheckpointsBench,
         CheckpointSettings,
         ModeResult,

@@ -41,7 +41,7 @@ def run_hybrid(args: argparse.Namespace) -> int:
     """Run and print."""
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.hybrid import HybridBench, HybridSettings
+    from anabranch_bench.experiments.hybrid import HybridBench, HybridSettings
 
     settings = HybridSettings(
         state_gb=args.state_gb,
