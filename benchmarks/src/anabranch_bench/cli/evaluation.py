@@ -75,9 +75,10 @@ def run_evaluation(args: argparse.Namespace) -> int:
     check_java()
     from anabranch.loadtest.session import spark_session
     from anabranch_bench.cli.run import stop_on_interrupt
-    from anabranch_bench.experiments.evaluation import Evaluation, SparkRunner, time_left
+    from anabranch_bench.experiments.evaluation import Evaluation, SparkRunner
     from anabranch_bench.experiments.evaluation_plan import plan, seconds_of_all, warm_ups
     from anabranch_bench.experiments.evaluation_report import to_json
+    from anabranch_bench.experiments.time_left import time_left
     from anabranch_bench.reports.report import summary_line, write_json
 
     specs = plan(settings)

@@ -31,38 +31,30 @@ def register(kinds: Subparsers) -> None:
         ),
         epilog="example: anabranch bench rescale --quick --plot rescale.png --json rescale.json",
     )
-    parts = ("strategies", "move", "series", "steady", "absolute")
-    parser.add_argument(
-        "--parts", nargs="+", choices=parts, default=list(parts), help="what to measure (all)"
-    )
-    parser.add_argument(
+    add, parts = parser.add_argument, ("strategies", "move", "series", "steady", "absolute")
+    add("--parts", nargs="+", choices=parts, default=list(parts), help="what to measure (all)")
+    add(
         "--strategies",
         nargs="+",
         metavar="NAME",
         help="which ones, as in: live meces:batch=5 megaphone:plan=fluid spark (all); 'spark' is "
         "Spark's native way; a control run is always made",
     )
-    parser.add_argument("--state-gb", type=positive, help="size of the state (2)")
-    parser.add_argument("--rate", type=positive, help="rows a second (half of the capacity)")
-    parser.add_argument(
-        "--seconds", type=positive, help="steady load before and after the move (20)"
-    )
-    parser.add_argument(
+    add("--state-gb", type=positive, help="size of the state (2)")
+    add("--rate", type=positive, help="rows a second (half of the capacity)")
+    add("--seconds", type=positive, help="steady load before and after the move (20)")
+    add(
         "--trigger",
         type=seconds,
         help="seconds from the beginning of a batch to that of the next; 0: as soon as it is done, "
         "which keeps all cores busy at any rate (0.5)",
     )
-    parser.add_argument(
-        "--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)"
-    )
-    parser.add_argument("--repeat", type=count, help="runs of each strategy (1)")
-    parser.add_argument(
-        "--live-repeat", type=count, help="moves under live in one query, at least (3)"
-    )
-    parser.add_argument("--quick", action="store_true", help="small state, few strategies")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--plot", metavar="FILE", help="draw latency over time there (PNG)")
+    add("--series", nargs="+", type=positive, metavar="GB", help="state sizes (0.5 1 2 4)")
+    add("--repeat", type=count, help="runs of each strategy (1)")
+    add("--live-repeat", type=count, help="moves under live in one query, at least (3)")
+    add("--quick", action="store_true", help="small state, few strategies")
+    add("--json", metavar="FILE", help="write all figures there")
+    add("--plot", metavar="FILE", help="draw latency over time there (PNG)")
     parser.set_defaults(run=run_rescale)
 
 

@@ -77,30 +77,22 @@ class _FamilyParser(argparse.ArgumentParser):
 
 
 def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
-    options = parser.add_argument_group("run")
+    add = parser.add_argument_group("run").add_argument
     rate = "see below" if family.rate is None else f"{family.rate:,}"
-    options.add_argument(
-        "--rate", type=positive, default=family.rate, help=f"rows a second ({rate})"
-    )
-    options.add_argument(
-        "--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)"
-    )
-    options.add_argument("--workers", type=int, default=2, metavar="N", help="at the start (2)")
-    options.add_argument(
+    add("--rate", type=positive, default=family.rate, help=f"rows a second ({rate})")
+    add("--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)")
+    add("--workers", type=int, default=2, metavar="N", help="at the start (2)")
+    add(
         "--rescale",
         action="append",
         default=[],
         metavar="N@TIME",
         help="to N workers, TIME after the load began, as in 3@20s; may be repeated",
     )
-    options.add_argument("--strategy", default="live", help="how key groups move (live)")
-    options.add_argument(
-        "--verify", action="store_true", help="compare the results with a plain computation"
-    )
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    options.add_argument(
-        "--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)"
-    )
+    add("--strategy", default="live", help="how key groups move (live)")
+    add("--verify", action="store_true", help="compare the results with a plain computation")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)")
 
 
 def run_workload(args: argparse.Namespace, family: Family) -> int:

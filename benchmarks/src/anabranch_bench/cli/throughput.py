@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import print_result, show_progress
+from anabranch.cli.progress import show_progress
+from anabranch_bench.cli.experiment import print_each, settings_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -44,18 +45,8 @@ def run_throughput(args: argparse.Namespace) -> int:
     from anabranch_bench.experiments.throughput import ThroughputBench, ThroughputSettings
     from anabranch_bench.reports.report import side_by_side_line
 
-    settings = ThroughputSettings(
-        rows=args.rows,
-        keys=args.keys,
-        batches=args.batches,
-        native_rows=args.native_rows,
-        large_keys=args.large_keys,
-        workers=args.workers,
-    )
-    passed = True
+    settings = settings_of(ThroughputSettings, args)
     with spark_session() as (spark, folder):
         bench = ThroughputBench(spark, folder, settings, show_progress)
-        for found in bench.run(args.parts):
-            passed &= found.passed
-            print_result(side_by_side_line(found), found.to_json() if args.json else None)
-    return 0 if passed else 1
+        found = print_each(bench.run(args.parts), side_by_side_line, args.json)
+    return 0 if all(one.passed for one in found) else 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,9 +15,9 @@ from pyspark.sql import functions as F
 from anabranch import agg
 from anabranch.loadtest.loaded_query import Say
 from anabranch.service import StateService
-from anabranch_bench.probes.memory import workers_bytes
+from anabranch_bench.probes.workers import workers_bytes
 from anabranch_bench.results.verdicts import SideBySide
-from anabranch_bench.runs.batch_runs import BatchDurations, run_batches
+from anabranch_bench.runs.batch_runs import BatchDurations, BatchRuns, Operator
 from anabranch_bench.runs.key_counts import (
     COUNTER_OUTPUT,
     Keeper,
@@ -40,8 +42,6 @@ state does: by then batches, caches and buffers have what they need. All in memo
 
 Sample = tuple[int, int]
 """Bytes of state, bytes of the workers' resident memory."""
-
-Operator = Callable[[StateService, DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +76,9 @@ def compared(
     notes: Mapping[str, BatchDurations],
 ) -> SideBySide:
     """Both sides with batches of the same size; `notes` has what else was measured of ours."""
-    ratio = ours.median_rate / spark.median_rate
-    return SideBySide(
-        part,
-        "rows a second",
-        ours.rows_per_second,
-        spark.rows_per_second,
-        target,
-        ratio >= factor,
-        ratio,
-        "; ".join(f"{what}: {done.median_rate:,.0f} rows a second" for what, done in notes.items()),
-    )
+    told = [f"{what}: {done.median_rate:,.0f} rows a second" for what, done in notes.items()]
+    rates = ours.rows_per_second, spark.rows_per_second
+    return SideBySide.of_rates(part, *rates, factor, target, "; ".join(told))
 
 
 def grown(filling: Sequence[Sample]) -> Sample:
@@ -142,14 +134,14 @@ class BackendsBench:
     def measure_aggregate(self) -> SideBySide:
         """Columnar aggregate against Spark's JVM operator, both over RocksDB."""
         s = self.settings
-        native = native_counts(uniform_keys(self.spark, s.rows, s.keys), 0)
+        native = native_counts(uniform_keys(self.spark, s.rows, s.keys))
         return compared(
             "aggregate",
-            self._ours("aggregate", "rocksdb", _totals, s.rows),
-            self._batches("aggregate-spark", native),
+            self._ours("aggregate", "rocksdb", counts, s.rows),
+            self._runs.measure("aggregate-spark", native, s.batches),
             1.0,
             "at least Spark's JVM count over RocksDB",
-            {'backend "memory"': self._ours("aggregate", "memory", _totals, s.rows)},
+            {'backend "memory"': self._ours("aggregate", "memory", counts, s.rows)},
         )
 
     def measure_rows(self) -> SideBySide:
@@ -167,7 +159,7 @@ class BackendsBench:
         return compared(
             "rows",
             self._ours("rows", "rocksdb", row_counts, s.native_rows),
-            self._batches("rows-spark", native_row_counts(df)),
+            self._runs.measure("rows-spark", native_row_counts(df), s.batches),
             10.0,
             "at least 10 times Spark's Python transformWithState over RocksDB, both with "
             f"{s.native_rows:,} rows a batch",
@@ -183,10 +175,8 @@ class BackendsBench:
         return self._beyond("beyond-rows", _keeper)
 
     def _beyond(self, part: str, operator: Operator) -> SideBySide:
-        s = self.settings
-        rows = s.beyond_rows
-        checkpoint = self.folder / part
-        with self._service(part, "rocksdb") as service:
+        s, keys = self.settings, self.settings.beyond_keys
+        with self._runs.service(part, **self._options("rocksdb")) as service:
             filling: list[Sample] = []
 
             def sample(number: int, total: int) -> None:
@@ -194,57 +184,29 @@ class BackendsBench:
                 filling.append((state, workers_bytes(service)))
                 self.say(f"{part}, filling: batch {number} of {total}")
 
-            self.say(f"{part}: filling {s.beyond_keys:,} keys")
-            run_batches(
-                operator(service, _with_payload(new_keys(self.spark, rows, s.beyond_keys))),
-                checkpoint,
-                warm_up=0,
-                measured=-(-s.beyond_keys // rows),
-                progress=sample,
-            )
-            done = run_batches(  # the same query goes on, over all keys evenly
-                operator(service, _with_payload(uniform_keys(self.spark, rows, s.beyond_keys))),
-                checkpoint,
-                warm_up=WARM_UP,
-                measured=s.beyond_batches,
-                progress=self._progress(part),
-            )
+            self.say(f"{part}: filling {keys:,} keys")
+            rows = _with_payload(new_keys(self.spark, s.beyond_rows, keys))
+            self._runs.fill(part, operator(service, rows), -(-keys // s.beyond_rows), sample)
+            # The same query goes on, over all keys evenly.
+            rows = _with_payload(uniform_keys(self.spark, s.beyond_rows, keys))
+            done = self._runs.measure(part, operator(service, rows), s.beyond_batches)
         return beyond(part, done, s.workers * s.state_memory_bytes, filling)
 
     # -- helpers --
 
-    def _ours(self, part: str, backend: str, operator: Operator, rows: int) -> BatchDurations:
-        name = f"{part}-{backend}-{rows}"
-        with self._service(name, backend) as service:
-            df = uniform_keys(self.spark, rows, self.settings.keys)
-            return self._batches(name, operator(service, df))
+    @cached_property
+    def _runs(self) -> BatchRuns:
+        return BatchRuns(self.spark, self.folder, self.say, self.settings.workers, WARM_UP)
 
-    def _service(self, name: str, backend: str) -> StateService:
+    def _ours(self, part: str, backend: str, operator: Operator, rows: int) -> BatchDurations:
+        df = uniform_keys(self.spark, rows, self.settings.keys)
+        name, options = f"{part}-{backend}-{rows}", self._options(backend)
+        return self._runs.on_service(name, df, operator, self.settings.batches, **options)
+
+    def _options(self, backend: str) -> dict[str, Any]:
         # Under a limit "memory" would evict to the location: `bench hybrid` measures that.
         limit = self.settings.state_memory_bytes if backend == "rocksdb" else None
-        return StateService(
-            self.spark,
-            str(self.folder / f"{name}-state"),
-            workers=self.settings.workers,
-            backend=backend,
-            state_memory_bytes=limit,
-        )
-
-    def _batches(self, name: str, df: DataFrame) -> BatchDurations:
-        return run_batches(
-            df,
-            self.folder / name,
-            warm_up=WARM_UP,
-            measured=self.settings.batches,
-            progress=self._progress(name),
-        )
-
-    def _progress(self, what: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.say(f"{what}: batch {done} of {total}")
-
-
-def _totals(service: StateService, df: DataFrame) -> DataFrame:
-    return counts(service, df, 0)
+        return {"backend": backend, "state_memory_bytes": limit}
 
 
 def _payloads(service: StateService, df: DataFrame) -> DataFrame:

@@ -18,14 +18,12 @@ from anabranch_bench.experiments.evaluation_plan import (
     seconds_of_all,
     warm_ups,
 )
+from anabranch_bench.experiments.time_left import TimeLeft
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.run_result import INTERRUPTED, Controls, RunResult, brief
 from anabranch_bench.runs.loaded_run import Rescale, RunSettings, WorkloadRun
 from anabranch_bench.runs.under_load import told
-
-LEARNT_SECONDS = 30.0
-"""Work after which guesses are corrected by how wrong they have been."""
 
 Runner = Callable[[PlannedRun, float, Say], RunResult]
 """Makes a run that lasts at least so many seconds under load; tells how far it is."""
@@ -51,12 +49,10 @@ class Evaluation:
         """All runs of the plan, unless somebody wants to stop; `results` is filled on the way."""
         specs = plan(self.settings)
         cold = {spec.load: spec for spec in warm_ups(specs, self.settings)}
-        begun, whole = self.clock(), self._guess((*specs, *cold.values()))
+        rest = TimeLeft(self._guess((*specs, *cold.values())), self.clock)
         for number, spec in enumerate(specs):
-            left = self._guess((*specs[number:], *cold.values()))
-            if whole - left > LEARNT_SECONDS:
-                left *= (self.clock() - begun) / (whole - left)
-            head = f"[{number + 1}/{len(specs)}, about {time_left(left)} left] {spec.name}"
+            left = rest.told(self._guess((*specs[number:], *cold.values())))
+            head = f"[{number + 1}/{len(specs)}, about {left} left] {spec.name}"
             if self._stops():
                 break
             self.on_task(head)
@@ -108,15 +104,6 @@ class Evaluation:
             return 0.0
         live = self.results.at(spec.load).judged("live")
         return max((r.end for r in live if r.repeat == spec.repeat), default=0.0)
-
-
-def time_left(seconds: float) -> str:
-    """In words, no more exact than a guess can be."""
-    if seconds < 90:
-        return f"{max(10, round(seconds, -1)):.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def new_result(spec: PlannedRun, settings: EvaluationSettings) -> RunResult:

@@ -15,7 +15,7 @@ from anabranch.loadtest.latency import Batch
 from anabranch.loadtest.loaded_query import Folders, LoadedQuery, Say
 from anabranch.loadtest.schedule import load_frame
 from anabranch.service import StateService
-from anabranch_bench.probes.memory import workers_bytes
+from anabranch_bench.probes.workers import workers_bytes
 from anabranch_bench.results.loads import KEY_BYTES, keys_of
 from anabranch_bench.runs.key_counts import counts
 

@@ -27,6 +27,7 @@ from anabranch_bench.experiments.recovery_driver import SAID, SPARK, DriverPlan
 from anabranch_bench.probes.process_tree import Process, check_family, family, freeze, kill, send
 from anabranch_bench.results.loads import keys_of
 from anabranch_bench.results.verdicts import Verdict
+from anabranch_bench.runs.batch_runs import last_batch
 
 SIDES = ("hybrid", "local", SPARK)
 """Ours with what is needed first; ours with all of it first (Flink's way); Spark's own operator."""
@@ -208,15 +209,6 @@ class Driver:
 
     def _last_words(self) -> str:
         return self._errors.read_text(encoding="utf-8", errors="replace")[-2000:]
-
-
-def last_batch(checkpoint: Path, log: str) -> int:
-    """The newest entry in one of the logs of Spark's checkpoint; -1: none."""
-    try:
-        names = os.listdir(checkpoint / log)
-    except FileNotFoundError:
-        return -1
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def is_in_batch(checkpoint: Path) -> bool:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from anabranch.loadtest.loaded_query import LoadedQuery
 from anabranch.loadtest.schedule import Burst, load_frame
 from anabranch.loadtest.session import new_session
 from anabranch.service import StateService
+from anabranch_bench.probes.workers import wait_until_in_memory
 from anabranch_bench.results.loads import KEY_BYTES
 from anabranch_bench.runs.key_counts import counts, native_counts
-from anabranch_bench.runs.sides import in_memory, wait_until_in_memory
 
 SPARK = "spark"
 """Side: Spark's own operator."""
@@ -132,7 +131,7 @@ class Life:
             facts["load_seconds"] = batches[0]["stats"].get("load_ms", 0) / 1000
         tell("committed", **facts)
         if service is not None:
-            wait_until_in_memory(partial(in_memory, service), lambda text: tell("say", text=text))
+            wait_until_in_memory(service, lambda text: tell("say", text=text))
             tell("whole", seconds=time.time() - started)
 
     @contextmanager

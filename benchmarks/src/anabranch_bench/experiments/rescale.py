@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,6 +25,7 @@ from anabranch_bench.experiments.rescale_goals import (
     judge_steady,
 )
 from anabranch_bench.experiments.steady_cost import SteadyBench
+from anabranch_bench.experiments.time_left import TimeLeft
 from anabranch_bench.probes.flight_copy import copy_rates
 from anabranch_bench.reports.report import document
 from anabranch_bench.reports.run_tables import strategies
@@ -129,20 +129,16 @@ class RescaleBench:
         self._parts = parts
         self._check_disk()
         tasks = [task for part in PARTS if part in parts for task in self._plan(part)]
-        begun, expected = time.monotonic(), 0.0
-        for number, task in enumerate(tasks, 1):
-            left = sum(t.seconds for t in tasks[number - 1 :])
-            # Guesses get better by how wrong they have been so far.
-            scale = (time.monotonic() - begun) / expected if expected > 60 else 1.0
-            minutes = max(1, round(left * scale / 60))
-            self._prefix = f"[{number}/{len(tasks)}, about {minutes} min left] {task.name}"
+        rest = TimeLeft(sum(task.seconds for task in tasks))
+        for number, task in enumerate(tasks):
+            left = rest.told(sum(t.seconds for t in tasks[number:]))
+            self._prefix = f"[{number + 1}/{len(tasks)}, about {left} left] {task.name}"
             self.on_task(self._prefix)
             self._tell("")
             try:
                 task.work()
             except Exception as error:  # what else was asked for is still to be measured
                 self.notes.append(f"FAILED: {task.name}: {brief(error)}")
-            expected += task.seconds
 
     @property
     def has_failed(self) -> bool:
@@ -233,8 +229,8 @@ class RescaleBench:
         task = self._task(name, name, Case.parse(CONTROL), number)
 
         def work() -> None:
-            moved = [r for r in self.results.of_part(name).runs if r.move and not r.is_turn]
-            if any(not self.results.controls_of(run) for run in moved if run.label != NATIVE):
+            alone = [r for r in self.results.of_part(name).runs if r.is_good and not r.is_turn]
+            if any(r.move and r.label != NATIVE and not self.results.controls_of(r) for r in alone):
                 task.work()
 
         return RescaleTask(f"{name}: control, if it is needed", 1, work)
@@ -346,7 +342,7 @@ class RescaleBench:
         if run.label != CONTROL:
             return 0.0
         same = self.results.of_part(run.part).at(run.load).runs
-        return max((r.end for r in same if r.move and not r.is_turn), default=0.0)
+        return max((r.end for r in same if r.is_good and r.move and not r.is_turn), default=0.0)
 
     def _done(self, run: RunResult) -> None:
         if run.part == WARM_UP:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.loadtest.loaded_query import Say
 from anabranch.service import StateService
-from anabranch_bench.probes.memory import workers_bytes
+from anabranch_bench.probes.workers import workers_bytes
 from anabranch_bench.results.verdicts import SideBySide
-from anabranch_bench.runs.batch_runs import BatchDurations, run_batches, seconds_to_first_commit
+from anabranch_bench.runs.batch_runs import BatchDurations, BatchRuns, seconds_to_first_commit
 from anabranch_bench.runs.key_counts import (
     counts,
     native_counts,
@@ -58,49 +57,48 @@ class ThroughputBench:
         for part in parts:
             yield getattr(self, f"measure_{part}")()
 
+    @cached_property
+    def _runs(self) -> BatchRuns:
+        return BatchRuns(self.spark, self.folder, self.say, self.settings.workers, WARM_UP)
+
     def measure_aggregate(self) -> SideBySide:
         """Columnar aggregate against Spark's JVM operator."""
         s = self.settings
-        ours = self._ours("aggregate", uniform_keys(self.spark, s.rows, s.keys), _totals)
-        native = native_counts(uniform_keys(self.spark, s.rows, s.keys), 0)
-        spark = self._native("aggregate", native)
-        return _rates("aggregate", ours, spark, 3.0, "at least 3 times Spark's JVM count")
+        ours, spark = self._counts("aggregate", s.rows, s.batches)
+        target = "at least 3 times Spark's JVM count"
+        rates = ours.rows_per_second, spark.rows_per_second
+        return SideBySide.of_rates("aggregate", *rates, 3.0, target)
 
     def measure_rows(self) -> SideBySide:
         """Row API against Spark's Python operator: the same class on both."""
-        s = self.settings
-        ours = self._ours("rows", uniform_keys(self.spark, s.rows, s.keys), row_counts)
+        s, runs = self.settings, self._runs
+        df = uniform_keys(self.spark, s.rows, s.keys)
+        ours = runs.on_service("rows-ours", df, row_counts, s.batches)
         df = uniform_keys(self.spark, s.native_rows, s.keys)
-        spark = self._native("rows", native_row_counts(df))
+        spark = runs.measure("rows-native", native_row_counts(df), s.batches)
         note = f"Spark's side with {s.native_rows} rows a batch" * (s.native_rows != s.rows)
-        return _rates(
-            "rows", ours, spark, 25.0, "at least 25 times Spark's Python transformWithState", note
-        )
+        target = "at least 25 times Spark's Python transformWithState"
+        rates = ours.rows_per_second, spark.rows_per_second
+        return SideBySide.of_rates("rows", *rates, 25.0, target, note)
 
     def measure_small(self) -> SideBySide:
         """Duration of small batches against Spark's JVM operator."""
-        s = self.settings
-        count = s.small_batches
-        ours = self._ours("small", uniform_keys(self.spark, s.small_rows, s.keys), _totals, count)
-        native = native_counts(uniform_keys(self.spark, s.small_rows, s.keys), 0)
-        spark = self._native("small", native, count)
-        ratio = ours.median_seconds / spark.median_seconds
-        return SideBySide(
-            "small",
-            "seconds a batch",
-            ours.seconds,
-            spark.seconds,
-            f"{s.small_rows} rows: no longer than Spark's JVM count",
-            ratio <= 1.0,
-            ratio,
-        )
+        rows = self.settings.small_rows
+        ours, spark = self._counts("small", rows, self.settings.small_batches)
+        target = f"{rows} rows: no longer than Spark's JVM count"
+        seconds = ours.seconds, spark.seconds
+        return SideBySide.of_seconds("small", "seconds a batch", *seconds, target)
 
     def measure_memory(self) -> SideBySide:
         """Resident memory of the workers per key of columnar state."""
-        with self._filled("memory") as (service, _):
+        with self._runs.service("memory") as service:
+            self._fill("memory-ours", counts(service, self._large()))
             full = workers_bytes(service)
             rows = service.status()["operators"]["counts"]["rows"]
-        empty = self._empty_workers_bytes()
+        with self._runs.service("empty") as service:
+            # The same workers after a batch of few keys: what libraries and buffers take.
+            self._runs.fill("empty-ours", counts(service, new_keys(self.spark, 1_000, 1_000)), 2)
+            empty = workers_bytes(service)
         per_key = (full - empty) / rows
         return SideBySide(
             "memory",
@@ -115,110 +113,42 @@ class ThroughputBench:
     def measure_restart(self) -> SideBySide:
         """Time to the first committed batch with a large state."""
         s = self.settings
-        with self._filled("restart") as (_, checkpoint):
-            pass
-        state = self.folder / "restart-state"
-        ours = [self._restart_ours(state, checkpoint) for _ in range(s.restarts)]
-        native_checkpoint = self.folder / "restart-native"
+        with self._runs.service("restart") as service:
+            checkpoint = self._fill("restart-ours", counts(service, self._large()))
+        ours = tuple(self._restart(checkpoint) for _ in range(s.restarts))
 
         def native() -> DataFrame:
-            return native_counts(new_keys(self.spark, s.rows, s.large_keys), 0)
+            return native_counts(self._large())
 
-        self._fill(native(), native_checkpoint, "Spark")
-        spark = [seconds_to_first_commit(native, native_checkpoint) for _ in range(s.restarts)]
-        ratio = statistics.median(ours) / statistics.median(spark)
-        return SideBySide(
-            "restart",
-            "seconds to the first commit",
-            tuple(ours),
-            tuple(spark),
-            f"{s.large_keys} keys: no longer than Spark's own restart",
-            ratio <= 1.0,
-            ratio,
-        )
+        checkpoint = self._fill("restart-native", native())
+        spark = tuple(seconds_to_first_commit(native, checkpoint) for _ in range(s.restarts))
+        unit = "seconds to the first commit"
+        target = f"{s.large_keys} keys: no longer than Spark's own restart"
+        return SideBySide.of_seconds("restart", unit, ours, spark, target)
 
     # -- helpers --
 
-    def _ours(
-        self,
-        part: str,
-        df: DataFrame,
-        operator: Callable[[StateService, DataFrame], DataFrame],
-        measured: int | None = None,
-    ) -> BatchDurations:
-        state = self.folder / f"{part}-state"
-        with StateService(self.spark, str(state), workers=self.settings.workers) as service:
-            return run_batches(
-                operator(service, df),
-                self.folder / f"{part}-ours",
-                warm_up=WARM_UP,
-                measured=measured or self.settings.batches,
-                progress=self._progress(part, "Anabranch"),
-            )
+    def _counts(self, part: str, rows: int, measured: int) -> tuple[BatchDurations, BatchDurations]:
+        """The same rows on both sides."""
+        first, second = (uniform_keys(self.spark, rows, self.settings.keys) for _ in range(2))
+        ours = self._runs.on_service(f"{part}-ours", first, counts, measured)
+        return ours, self._runs.measure(f"{part}-native", native_counts(second), measured)
 
-    def _native(self, part: str, df: DataFrame, measured: int | None = None) -> BatchDurations:
-        return run_batches(
-            df,
-            self.folder / f"{part}-native",
-            warm_up=WARM_UP,
-            measured=measured or self.settings.batches,
-            progress=self._progress(part, "Spark"),
-        )
+    def _large(self) -> DataFrame:
+        return new_keys(self.spark, self.settings.rows, self.settings.large_keys)
 
-    def _progress(self, part: str, side: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.say(f"{part}: {side}, batch {done} of {total}")
+    def _fill(self, name: str, df: DataFrame) -> Path:
+        return self._runs.fill(name, df, -(-self.settings.large_keys // self.settings.rows))
 
-    @contextmanager
-    def _filled(self, part: str) -> Iterator[tuple[StateService, Path]]:
-        s = self.settings
-        checkpoint = self.folder / f"{part}-ours"
-        state = str(self.folder / f"{part}-state")
-        with StateService(self.spark, state, workers=s.workers) as service:
-            df = _totals(service, new_keys(self.spark, s.rows, s.large_keys))
-            self._fill(df, checkpoint, "Anabranch")
-            yield service, checkpoint
-
-    def _fill(self, df: DataFrame, checkpoint: Path, side: str) -> None:
-        batches = -(-self.settings.large_keys // self.settings.rows)
-        progress = self._progress("filling", side)
-        run_batches(df, checkpoint, warm_up=0, measured=batches, progress=progress)
-
-    def _restart_ours(self, state: Path, checkpoint: Path) -> float:
-        s = self.settings
+    def _restart(self, checkpoint: Path) -> float:
         services: list[StateService] = []
 
         def start() -> DataFrame:
-            services.append(StateService(self.spark, str(state), workers=s.workers))
-            return _totals(services[0], new_keys(self.spark, s.rows, s.large_keys))
+            services.append(self._runs.service("restart"))
+            return counts(services[0], self._large())
 
         try:
             return seconds_to_first_commit(start, checkpoint)
         finally:
             for service in services:
                 service.stop()
-
-    def _empty_workers_bytes(self) -> int:
-        """The same workers after a batch of few keys: what libraries and buffers take."""
-        s = self.settings
-        state = str(self.folder / "empty-state")
-        with StateService(self.spark, state, workers=s.workers) as service:
-            df = _totals(service, new_keys(self.spark, 1_000, 1_000))
-            run_batches(df, self.folder / "empty-ours", warm_up=0, measured=2)
-            return workers_bytes(service)
-
-
-def _totals(service: StateService, df: DataFrame) -> DataFrame:
-    return counts(service, df, 0)
-
-
-def _rates(
-    part: str,
-    ours: BatchDurations,
-    spark: BatchDurations,
-    factor: float,
-    target: str,
-    note: str = "",
-) -> SideBySide:
-    ratio = ours.median_rate / spark.median_rate
-    rates = ours.rows_per_second, spark.rows_per_second
-    return SideBySide(part, "rows a second", *rates, target, ratio >= factor, ratio, note)

@@ -101,6 +101,28 @@ class SideBySide:
     ratio: float | None = None
     note: str = ""
 
+    @classmethod
+    def of_rates(
+        cls,
+        part: str,
+        ours: tuple[float, ...],
+        spark: tuple[float, ...],
+        factor: float,
+        target: str,
+        note: str = "",
+    ) -> SideBySide:
+        """Rows a second; ours are to be so many times Spark's."""
+        ratio = statistics.median(ours) / statistics.median(spark)
+        return cls(part, "rows a second", ours, spark, target, ratio >= factor, ratio, note)
+
+    @classmethod
+    def of_seconds(
+        cls, part: str, unit: str, ours: tuple[float, ...], spark: tuple[float, ...], target: str
+    ) -> SideBySide:
+        """Ours are to be no longer than Spark's."""
+        ratio = statistics.median(ours) / statistics.median(spark)
+        return cls(part, unit, ours, spark, target, ratio <= 1.0, ratio)
+
     @property
     def verdict(self) -> Verdict:
         """Whether the target was met."""

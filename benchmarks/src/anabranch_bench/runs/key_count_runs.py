@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from anabranch.loadtest.loaded_query import (
 )
 from anabranch.loadtest.schedule import load_frame
 from anabranch.service import StateService
+from anabranch_bench.probes.workers import wait_until_in_memory
 from anabranch_bench.results.cases import NATIVE
 from anabranch_bench.results.loads import KEY_BYTES
 from anabranch_bench.results.run_result import RunResult, brief
 from anabranch_bench.runs.key_counts import counts, native_counts
 from anabranch_bench.runs.loaded_run import LoadedRun, Rescale, RunSettings
 from anabranch_bench.runs.native import NativeSide
-from anabranch_bench.runs.sides import ServiceSide, Side, wait_until_in_memory
+from anabranch_bench.runs.sides import ServiceSide, Side
 from anabranch_bench.runs.under_load import MOVE_SECONDS_MAX, told
 
 FILL_BYTES_A_BATCH = 96 << 20
@@ -140,7 +141,7 @@ class KeyCountRuns:
             assert isinstance(side, ServiceSide)
             warm_up(query, CAPACITY_ROWS / WARM_UP_BATCHES, self.say)
             query.drain()
-            wait_until_in_memory(side.in_memory, self.say)
+            wait_until_in_memory(side.service, self.say)
             return self._back_and_forth(side.service, strategy, count)
 
     def _back_and_forth(
@@ -180,7 +181,8 @@ class KeyCountRuns:
             return native_counts(load_frame(self.spark, schedule, keys, size), size)
 
         if self.is_native:
-            return NativeSide.started(self.spark, folder, native, self.timing.settle, self.workers)
+            settle = self.timing.settle
+            return nullcontext(NativeSide(self.spark, folder, native, settle, self.workers))
         return ServiceSide.started(self.spark, folder, build, workers=self.workers, **self.options)
 
     # -- capacity --

@@ -54,7 +54,7 @@ class Keeper(StatefulProcessor):
 COUNTER_OUTPUT = "k long, c long"
 
 
-def counts(service: StateService, df: DataFrame, payload_bytes: int) -> DataFrame:
+def counts(service: StateService, df: DataFrame, payload_bytes: int = 0) -> DataFrame:
     """Rows of each key; with a payload, each key keeps its first one."""
     grouped = service.group_by(df, "k")
     if not payload_bytes:
@@ -63,7 +63,7 @@ def counts(service: StateService, df: DataFrame, payload_bytes: int) -> DataFram
     return grouped.aggregate(n=agg.count(), payload=payload, name="counts")
 
 
-def native_counts(df: DataFrame, payload_bytes: int) -> DataFrame:
+def native_counts(df: DataFrame, payload_bytes: int = 0) -> DataFrame:
     """The same on Spark's JVM operator."""
     aggregates = [F.count(F.lit(1)).alias("n")]
     if payload_bytes:

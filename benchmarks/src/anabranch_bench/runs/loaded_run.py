@@ -17,10 +17,11 @@ from anabranch.loadtest.loaded_query import LoadedQuery
 from anabranch.loadtest.schedule import read_schedule
 from anabranch.service import StateService
 from anabranch_bench.probes.connections import PeerSamples
+from anabranch_bench.probes.workers import pids, wait_until_in_memory, written_bytes
 from anabranch_bench.results.cases import CONTROL, Case
 from anabranch_bench.results.loads import RunLoad
 from anabranch_bench.results.run_result import INTERRUPTED, Replication, RunResult
-from anabranch_bench.runs.sides import Build, ServiceSide, Side, wait_until_in_memory
+from anabranch_bench.runs.sides import Build, ServiceSide, Side
 from anabranch_bench.runs.under_load import MOVE_SECONDS_MAX, Moment, Show, UnderLoad
 from anabranch_bench.workloads.contract import Workload
 from anabranch_bench.workloads.source import event_stream, one_query
@@ -96,42 +97,35 @@ class _Stopped(Exception):
     """Somebody wants the run to end now."""
 
 
+@dataclass
 class LoadedRun:
     """A run on a query that was started."""
 
-    def __init__(
-        self,
-        side: Side,
-        query: LoadedQuery,
-        settings: RunSettings,
-        result: RunResult,
-        show: Show = lambda _: None,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._side = side
-        self._query = query
-        self._settings = settings
-        self._result = result
-        self._on_moment = show
-        self._should_stop = should_stop
-        self._standby: MoveHandle | None = None
-        self._copied = 0
-        self._under: UnderLoad | None = None
+    side: Side
+    query: LoadedQuery
+    settings: RunSettings
+    result: RunResult
+    show: Show = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+    _standby: MoveHandle | None = None
+    _copied: int = 0
+    """Bytes of the first replicas."""
+    _under: UnderLoad | None = None
 
     def run(self) -> None:
         """Warm up, load and move, drain; the result is filled on the way."""
-        is_restarted = self._query.next_row > 0
+        is_restarted = self.query.next_row > 0
         try:
             self._warm_up()
             if is_restarted:
-                wait_until_in_memory(self._side.in_memory, self._say)
-            if self._settings.standby and self._settings.rescales:
-                self._make_replicas(self._settings.rescales[0].workers)
+                wait_until_in_memory(self.side.service, self._say)
+            if self.settings.standby and self.settings.rescales:
+                self._make_replicas(self.settings.rescales[0].workers)
             self._load()
-            self._query.drain()
+            self.query.drain()
         except _Stopped:
-            self._result.error = INTERRUPTED
-            self._query.drain()
+            self.result.error = INTERRUPTED
+            self.query.drain()
         finally:
             self._record()
 
@@ -139,31 +133,32 @@ class LoadedRun:
 
     def _warm_up(self) -> None:
         """State first; then batches as large as those to come, so that the JVM compiles."""
-        preload = self._settings.preload_rows
+        preload = self.settings.preload_rows
         if preload:
             self._burst(preload, min(preload, PRELOAD_ROWS_A_BATCH), "loading the state")
-        rows = warm_up_batch_rows(self._settings.rate)
-        batches = self._burst(self._settings.warm_up_batches * rows, rows, "warming up")
+        rows = warm_up_batch_rows(self.settings.rate)
+        batches = self._burst(self.settings.warm_up_batches * rows, rows, "warming up")
         warm = batches[len(batches) // 2 :]
-        self._result.capacity = median([b.rows / (b.committed - b.started) for b in warm])
+        self.result.capacity = median([b.rows / (b.committed - b.started) for b in warm])
 
     def _make_replicas(self, workers: int) -> None:
         """They are there before anything is measured."""
-        self._standby, start = self._side.standby(workers), time.time()
-        rows = warm_up_batch_rows(self._settings.rate)
-        while self._standby and not self._standby.report().counters.get("replications"):
+        assert self.side.service is not None
+        self._standby = standby = self.side.service.standby(workers)
+        start, rows = time.time(), warm_up_batch_rows(self.settings.rate)
+        while not standby.report().counters.get("replications"):
             self._burst(rows, rows, "making replicas")
-            self._standby.wait(0)  # raises if it has failed
+            standby.wait(0)  # raises if it has failed
             if time.time() - start > MOVE_SECONDS_MAX:
                 raise AnabranchError("The replicas were not complete in time.")
-        self._copied = self._standby.report().bytes if self._standby else 0
+        self._copied = standby.report().bytes
 
     def _load(self) -> None:
-        settings = self._settings
+        settings = self.settings
         self._under = under = UnderLoad(
-            self._side,
-            self._query,
-            self._query.open(settings.rate),
+            self.side,
+            self.query,
+            self.query.open(settings.rate),
             self._show,
             settings.look_seconds,
             settings.move_seconds_max,
@@ -180,84 +175,77 @@ class LoadedRun:
 
     def _probe(self, under: UnderLoad) -> None:
         """What workers do while nothing moves."""
-        peers, wrote = PeerSamples(self._side.pids()), self._side.written_bytes()
-        under.watch(self._settings.probe_seconds, peers.look)
-        self._result.peers, self._result.peer_samples = peers.most, peers.count
-        wrote = self._side.written_bytes() - wrote
-        self._result.written_a_second = wrote / max(1e-9, under.seconds)
+        peers, wrote = PeerSamples(pids(self.side.service)), written_bytes(self.side.service)
+        under.watch(self.settings.probe_seconds, peers.look)
+        self.result.peers, self.result.peer_samples = peers.most, peers.count
+        wrote = written_bytes(self.side.service) - wrote
+        self.result.written_a_second = wrote / max(1e-9, under.seconds)
 
     def _end_standby(self, now: float) -> None:
         """A rescale takes its place."""
         if self._standby is not None:
             steady = self._standby.report().bytes - self._copied
-            self._result.replication = Replication(self._copied, steady, now)
+            self.result.replication = Replication(self._copied, steady, now)
             self._standby = None
 
     def _record(self) -> None:
         """What was seen so far."""
-        self._query.collect()
-        self._result.rows = self._query.next_row
+        self.query.collect()
+        self.result.rows = self.query.next_row
         if self._under is not None:
             load = self._under.load
-            self._result.timeline = self._query.timeline(load)
-            self._result.moves = [move.measured(load) for move in self._under.moves]
+            self.result.timeline = self.query.timeline(load)
+            self.result.moves = [move.measured(load) for move in self._under.moves]
 
     # -- helpers --
 
     def _burst(self, rows: int, batch_rows: int, phase: str) -> list[Batch]:
-        def on_batch(done: float) -> None:
-            self._show(Moment(phase, -1.0, self._query.next_row, None, self._side.groups, done))
+        return self.query.burst(rows, batch_rows, lambda done: self._say(phase, done))
 
-        return self._query.burst(rows, batch_rows, on_batch)
-
-    def _say(self, text: str) -> None:
-        self._show(Moment(text, -1.0, self._query.next_row, None, self._side.groups))
+    def _say(self, phase: str, done: float | None = None) -> None:
+        self._show(Moment(phase, -1.0, self.query.next_row, None, progress=done))
 
     def _show(self, moment: Moment) -> None:
-        self._on_moment(moment)
-        if self._should_stop():
+        self.show(moment)
+        if self.should_stop():
             raise _Stopped
 
 
+@dataclass
 class WorkloadRun:
     """A workload on a service of its own, from an empty state on; verified at the end."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        folder: Path,
-        workload: Workload,
-        settings: RunSettings,
-        show: Show = lambda _: None,
-        should_stop: Callable[[], bool] = lambda: False,
-        result: RunResult | None = None,
-    ) -> None:
-        self._spark = spark
-        self._folder = folder
-        self._workload = workload
-        self._settings = replace(settings, preload_rows=workload.preload_rows)
-        self._watchers = show, should_stop
-        load = RunLoad(workload.name, settings.rate, workload.description)
-        self.result = result or RunResult(load, settings.case)
+    spark: SparkSession
+    folder: Path
+    workload: Workload
+    settings: RunSettings
+    show: Show = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+    made: RunResult | None = None
+    """To be filled; a new one if None."""
+
+    def __post_init__(self) -> None:
+        load = RunLoad(self.workload.name, self.settings.rate, self.workload.description)
+        self.result = self.made or RunResult(load, self.settings.case)
 
     def run(self) -> RunResult:
         """Preload, warm up, load and rescale, drain, verify. `result` is filled on the way."""
-        settings, result = self._settings, self.result
-        sink = Collected(list(self._workload.outputs))
-        build = workload_query(self._spark, self._workload)
+        settings = replace(self.settings, preload_rows=self.workload.preload_rows)
+        result, sink = self.result, Collected(list(self.workload.outputs))
+        build = workload_query(self.spark, self.workload)
         options = {"workers": settings.workers, "key_groups": settings.key_groups}
         with (
-            ServiceSide.started(self._spark, self._folder, build, **options) as side,
+            ServiceSide.started(self.spark, self.folder, build, **options) as side,
             LoadedQuery(
-                side.make, self._folder, 0, sink.write if settings.verify else None
+                side.make, self.folder, 0, sink.write if settings.verify else None
             ) as query,
         ):
             try:
-                LoadedRun(side, query, settings, result, *self._watchers).run()
+                LoadedRun(side, query, settings, result, self.show, self.should_stop).run()
             finally:
                 result.output_rows = sink.rows
         if settings.verify:
-            result.verifications = verify(self._workload, result.rows, sink)
+            result.verifications = verify(self.workload, result.rows, sink)
         return result
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,21 +33,16 @@ def is_available(spark: SparkSession) -> bool:
 class NativeSide(Side):
     """Spark's JVM operator with RocksDB, its state partitions in place of workers."""
 
-    def __init__(self, spark: SparkSession, folder: Path, frame: Frame, settle: float) -> None:
-        """`settle` seconds of a load do not count."""
+    def __init__(
+        self, spark: SparkSession, folder: Path, frame: Frame, settle: float, partitions: int
+    ) -> None:
+        """`settle` seconds of a load do not count. A new query has so many state partitions; one
+        that goes on follows its checkpoint."""
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         self._spark = spark
         self._folder = folder
         self._frame = frame
         self._settle = settle
-
-    @classmethod
-    @contextmanager
-    def started(
-        cls, spark: SparkSession, folder: Path, frame: Frame, settle: float, partitions: int
-    ) -> Iterator[NativeSide]:
-        """With so many state partitions, if the query is new: later they follow its checkpoint."""
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        yield cls(spark, folder, frame, settle)
 
     def make(self, schedule: Path) -> DataFrame:
         """As it was built."""

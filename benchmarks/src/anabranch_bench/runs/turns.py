@@ -16,11 +16,12 @@ from anabranch.loadtest.latency import Timeline, TimeWindow
 from anabranch.loadtest.loaded_query import LoadedQuery, Prepared, warm_up
 from anabranch_bench.probes.connections import PeerSamples
 from anabranch_bench.probes.machine import CoreTimes
+from anabranch_bench.probes.workers import pids, wait_until_in_memory
 from anabranch_bench.results.cases import CONTROL, Case
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.run_result import RunResult, brief
 from anabranch_bench.runs.key_count_runs import KeyCountRuns
-from anabranch_bench.runs.sides import Side, wait_until_in_memory
+from anabranch_bench.runs.sides import Side
 from anabranch_bench.runs.under_load import UnderLoad, told
 
 BACK = Case.parse("megaphone")
@@ -85,7 +86,7 @@ class Turns:
     def _begin(self, rate: float, side: Side, query: LoadedQuery) -> TurnTaking:
         say = self.ours.say
         warm_up(query, rate, say)
-        wait_until_in_memory(side.in_memory, say)
+        wait_until_in_memory(side.service, say)
         under = UnderLoad(side, query, query.open(rate), lambda moment: say(told(moment)))
         turns = TurnTaking(self.ours, under)
         turns.watch(WARM_AGAIN_SECONDS if self.is_rehearsed else WARM_SECONDS)
@@ -138,7 +139,7 @@ class TurnTaking:
         """What every turn begins with: looks cost something, so nobody has more than others."""
         # Not from the very beginning: throughput is counted from a commit on.
         run.settle = self.ours.timing.steady / 4
-        peers = PeerSamples(self.under.side.pids())
+        peers = PeerSamples(pids(self.under.side.service))
         self.watch(self.ours.timing.steady, peers.look)
         run.peers, run.peer_samples = peers.most, peers.count
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.loaded_query import LOOK_SECONDS, LoadedQuery
 from anabranch.loadtest.schedule import OpenLoop
+from anabranch_bench.probes.workers import key_groups
 from anabranch_bench.results.cases import Case
 from anabranch_bench.results.run_result import MeasuredMove
 from anabranch_bench.runs.sides import Moving, Side
@@ -121,5 +123,6 @@ class UnderLoad:
             if rows > self.load.first_row:
                 first = max(last.first_row, self.load.first_row)
                 latency = last.committed - self.load.intended(first)
+        groups = partial(key_groups, self.side.service)
         progress = self._running[-1][1].progress if self._running else None
-        self.show(Moment("load", self.seconds, rows, latency, self.side.groups, progress))
+        self.show(Moment("load", self.seconds, rows, latency, groups, progress))

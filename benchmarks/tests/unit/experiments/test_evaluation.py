@@ -11,7 +11,7 @@ from benchmarks.tests.unit.made_up_runs import SETTLE, from_spec, result, spec
 from anabranch.errors import InvalidArgument
 from anabranch.loadtest.loaded_query import Say
 from anabranch.migration.strategies import STRATEGIES as ALL_STRATEGIES
-from anabranch_bench.experiments.evaluation import Evaluation, run_settings, time_left
+from anabranch_bench.experiments.evaluation import Evaluation, run_settings
 from anabranch_bench.experiments.evaluation_loads import WORKLOADS, Scale, find_load, key_count
 from anabranch_bench.experiments.evaluation_plan import (
     PARTS,
@@ -24,6 +24,7 @@ from anabranch_bench.experiments.evaluation_plan import (
     specs_of,
     warm_ups,
 )
+from anabranch_bench.experiments.time_left import time_left
 from anabranch_bench.results.cases import CONTROL, STRATEGIES
 from anabranch_bench.results.run_result import INTERRUPTED, RunResult
 from anabranch_bench.runs.loaded_run import Rescale

@@ -11,9 +11,9 @@ from anabranch_bench.experiments.recovery import (
     flatness,
     is_in_batch,
     judge_flatness,
-    last_batch,
 )
 from anabranch_bench.experiments.recovery_driver import DriverPlan, committed_row
+from anabranch_bench.runs.batch_runs import last_batch
 
 
 class TestRecovery:

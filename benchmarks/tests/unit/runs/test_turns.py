@@ -85,7 +85,7 @@ class FailedMove(Move):
 class Ours:
     """In the place of KeyCountRuns; also of the side."""
 
-    workers, target = 2, 3
+    workers, target, service = 2, 3, None
     timing = Timing(0.0, 0.2)
 
     def __init__(self) -> None:
@@ -113,15 +113,6 @@ class Ours:
             query.is_active = not self.kills
             return FailedMove(query, load)
         return Move(query, load)
-
-    def in_memory(self) -> float:
-        return 1.0
-
-    def pids(self) -> list[int]:
-        return []
-
-    def groups(self) -> dict[str, int]:
-        return {}
 
 
 def new_run(label: str, number: int) -> RunResult:
