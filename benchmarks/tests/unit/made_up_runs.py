@@ -78,13 +78,13 @@ def pair(load: WorkloadLoad = LOAD, **more: Any) -> RunSet:
     return RunSet([result(load=load, **more), result(CONTROL, load)])
 
 
-def from_spec(spec: PlannedRun, seconds_min: float = 0.0, say: Any = None) -> RunResult:
+def from_plan(planned: PlannedRun, seconds_min: float = 0.0, say: Any = None) -> RunResult:
     """A runner: every run goes well; those that block have a stall."""
-    stall = 3.0 if spec.case.label in ("stop-restart", "order-unaware") else 0.0
-    return result(spec.case.label, spec.load, stall, repeat=spec.repeat)
+    stall = 3.0 if planned.case.label in ("stop-restart", "order-unaware") else 0.0
+    return result(planned.case.label, planned.load, stall, repeat=planned.repeat)
 
 
-def spec(label: str = "live", load: WorkloadLoad = LOAD) -> PlannedRun:
+def planned(label: str = "live", load: WorkloadLoad = LOAD) -> PlannedRun:
     """A run that is planned."""
     return PlannedRun(load, Case.parse(label))
 

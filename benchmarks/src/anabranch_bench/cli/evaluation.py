@@ -81,10 +81,10 @@ def run_evaluation(args: argparse.Namespace) -> int:
     from anabranch_bench.experiments.time_left import time_left
     from anabranch_bench.reports.report import summary_line, write_json
 
-    specs = plan(settings)
-    cold = warm_ups(specs, settings)
-    whole = time_left(seconds_of_all((*specs, *cold), settings))
-    print(f"{len(specs)} runs and {len(cold)} that warm up, about {whole}.", flush=True)
+    runs = plan(settings)
+    cold = warm_ups(runs, settings)
+    whole = time_left(seconds_of_all((*runs, *cold), settings))
+    print(f"{len(runs)} runs and {len(cold)} that warm up, about {whole}.", flush=True)
     with spark_session() as (spark, folder), stop_on_interrupt() as interrupts:
 
         def stop() -> bool:

@@ -47,18 +47,18 @@ class Evaluation:
 
     def run(self) -> RunSet:
         """All runs of the plan, unless somebody wants to stop; `results` is filled on the way."""
-        specs = plan(self.settings)
-        cold = {spec.load: spec for spec in warm_ups(specs, self.settings)}
-        rest = TimeLeft(self._guess((*specs, *cold.values())), self.clock)
-        for number, spec in enumerate(specs):
-            left = rest.told(self._guess((*specs[number:], *cold.values())))
-            head = f"[{number + 1}/{len(specs)}, about {left} left] {spec.name}"
+        runs = plan(self.settings)
+        cold = {planned.load: planned for planned in warm_ups(runs, self.settings)}
+        rest = TimeLeft(self._guess((*runs, *cold.values())), self.clock)
+        for number, planned in enumerate(runs):
+            left = rest.told(self._guess((*runs[number:], *cold.values())))
+            head = f"[{number + 1}/{len(runs)}, about {left} left] {planned.name}"
             if self._stops():
                 break
             self.on_task(head)
-            if spec.load in cold and self._stops_after(cold.pop(spec.load), head):
+            if planned.load in cold and self._stops_after(cold.pop(planned.load), head):
                 break
-            result = self._make(spec, head)
+            result = self._make(planned, head)
             self.results.runs.append(result)
             self.interrupted = result.is_interrupted
             self.on_run(result)
@@ -72,8 +72,8 @@ class Evaluation:
         runs = self.results.runs
         return all((r.is_good or r.is_interrupted) and r.is_right is not False for r in runs)
 
-    def _guess(self, specs: Iterable[PlannedRun]) -> float:
-        return seconds_of_all(specs, self.settings)
+    def _guess(self, runs: Iterable[PlannedRun]) -> float:
+        return seconds_of_all(runs, self.settings)
 
     def _stops(self) -> bool:
         """Whether somebody wants to."""
@@ -85,31 +85,35 @@ class Evaluation:
         self.interrupted = self._make(warm_up, f"{head}: warming up").is_interrupted
         return self._stops()
 
-    def _make(self, spec: PlannedRun, head: str) -> RunResult:
+    def _make(self, planned: PlannedRun, head: str) -> RunResult:
         try:
-            return self.runner(spec, self._seconds_min(spec), lambda t: self.say(f"{head}: {t}"))
+            return self.runner(
+                planned, self._seconds_min(planned), lambda t: self.say(f"{head}: {t}")
+            )
         except KeyboardInterrupt:
-            return self._failed(spec, INTERRUPTED)
+            return self._failed(planned, INTERRUPTED)
         except Exception as error:  # whatever one run has, the others can still be made
-            return self._failed(spec, brief(error))
+            return self._failed(planned, brief(error))
 
-    def _failed(self, spec: PlannedRun, error: str) -> RunResult:
-        result = new_result(spec, self.settings)
+    def _failed(self, planned: PlannedRun, error: str) -> RunResult:
+        result = new_result(planned, self.settings)
         result.error = error
         return result
 
-    def _seconds_min(self, spec: PlannedRun) -> float:
+    def _seconds_min(self, planned: PlannedRun) -> float:
         """A control run is as long as that of `live`, which it is compared with first."""
-        if spec.case.label != CONTROL:
+        if planned.case.label != CONTROL:
             return 0.0
-        live = self.results.at(spec.load).judged("live")
-        return max((r.end for r in live if r.repeat == spec.repeat), default=0.0)
+        live = self.results.at(planned.load).judged("live")
+        return max((r.end for r in live if r.repeat == planned.repeat), default=0.0)
 
 
-def new_result(spec: PlannedRun, settings: EvaluationSettings) -> RunResult:
+def new_result(planned: PlannedRun, settings: EvaluationSettings) -> RunResult:
     """Of a run that is to be made."""
     paired = Controls.PAIRED
-    return RunResult(spec.load, spec.case, spec.repeat, controls=paired, settle=settings.settle)
+    return RunResult(
+        planned.load, planned.case, planned.repeat, controls=paired, settle=settings.settle
+    )
 
 
 @dataclass
@@ -124,35 +128,37 @@ class SparkRunner:
     def __post_init__(self) -> None:
         self._folders = Folders(self.folder)
 
-    def __call__(self, spec: PlannedRun, seconds_min: float, say: Say) -> RunResult:
+    def __call__(self, planned: PlannedRun, seconds_min: float, say: Say) -> RunResult:
         """Preload, warm up, load, rescale, drain, verify."""
         folder = self._folders.fresh("run")
         try:
             return WorkloadRun(
                 self.spark,
                 folder,
-                spec.load.make(),
-                run_settings(spec, self.settings, seconds_min),
+                planned.load.make(),
+                run_settings(planned, self.settings, seconds_min),
                 lambda moment: say(told(moment)),
                 self.should_stop,
-                new_result(spec, self.settings),
+                new_result(planned, self.settings),
             ).run()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_settings(spec: PlannedRun, settings: EvaluationSettings, seconds_min: float) -> RunSettings:
+def run_settings(
+    planned: PlannedRun, settings: EvaluationSettings, seconds_min: float
+) -> RunSettings:
     """How a workload is run; a control run has no rescale."""
     at = settings.settle + settings.steady
-    strategy = spec.case.strategy
+    strategy = planned.case.strategy
     return RunSettings(
-        rate=spec.load.rate,
+        rate=planned.load.rate,
         duration=max(at + settings.steady, seconds_min),
         workers=settings.workers,
         rescales=(Rescale(settings.target, at),) if strategy else (),
         strategy=strategy or "live",
         verify=True,
-        options=dict(spec.case.options),
+        options=dict(planned.case.options),
         after=settings.steady,
         standby=strategy == "rhino",
         key_groups=settings.scale.key_groups,

@@ -153,19 +153,19 @@ def plan(settings: EvaluationSettings) -> list[PlannedRun]:
     """All runs of all parts, each once, those of a workload together."""
     found: dict[tuple[WorkloadLoad, str, int], PlannedRun] = {}
     for part in settings.parts:
-        for spec in specs_of(part, settings):
-            found.setdefault(spec.key, spec)
-    loads = list(dict.fromkeys(spec.load for spec in found.values()))
+        for planned in runs_of(part, settings):
+            found.setdefault(planned.key, planned)
+    loads = list(dict.fromkeys(planned.load for planned in found.values()))
     ordered = sorted(found.values(), key=lambda s: (loads.index(s.load), s.repeat, _rank(s)))
     return ordered
 
 
-def _rank(spec: PlannedRun) -> int:
+def _rank(planned: PlannedRun) -> int:
     """`live` first, then the control run, which is as long as that one."""
-    return {"live": 0, CONTROL: 1}.get(spec.case.label, 2)
+    return {"live": 0, CONTROL: 1}.get(planned.case.label, 2)
 
 
-def specs_of(part: str, settings: EvaluationSettings) -> list[PlannedRun]:
+def runs_of(part: str, settings: EvaluationSettings) -> list[PlannedRun]:
     """The runs that a part shows."""
     return [
         PlannedRun(load, Case.parse(label), repeat)
@@ -215,25 +215,25 @@ def _chosen(labels: tuple[str, ...], settings: EvaluationSettings) -> list[str]:
     return [label for label in labels if Case.parse(label).strategy in allowed]
 
 
-def warm_ups(specs: list[PlannedRun], settings: EvaluationSettings) -> list[PlannedRun]:
+def warm_ups(runs: list[PlannedRun], settings: EvaluationSettings) -> list[PlannedRun]:
     """Runs that do not count: what is run first on a JVM is slower than what comes later."""
-    loads = list(dict.fromkeys(spec.load for spec in specs))
+    loads = list(dict.fromkeys(planned.load for planned in runs))
     return [
         PlannedRun(load, Case.parse(CONTROL)) for load in loads[: None if settings.warm_each else 1]
     ]
 
 
-def seconds_of_all(specs: Iterable[PlannedRun], settings: EvaluationSettings) -> float:
+def seconds_of_all(runs: Iterable[PlannedRun], settings: EvaluationSettings) -> float:
     """A guess of the duration of several runs."""
-    return sum(seconds_of(spec, settings) for spec in specs)
+    return sum(seconds_of(planned, settings) for planned in runs)
 
 
-def seconds_of(spec: PlannedRun, settings: EvaluationSettings) -> float:
+def seconds_of(planned: PlannedRun, settings: EvaluationSettings) -> float:
     """A guess of the duration of a run."""
-    label, groups = spec.case.label, settings.scale.key_groups / settings.target
-    move: float = MOVE_SECONDS.get(spec.case.strategy or CONTROL, MOVE_SECONDS_OTHERS)
-    if spec.case.strategy == "megaphone":
+    label, groups = planned.case.label, settings.scale.key_groups / settings.target
+    move: float = MOVE_SECONDS.get(planned.case.strategy or CONTROL, MOVE_SECONDS_OTHERS)
+    if planned.case.strategy == "megaphone":
         steps = {"all-at-once": 1.0, "fluid": groups}.get(PLANS.get(label, ""), groups / 4)
         move = steps * STEP_SECONDS
-    loading = spec.load.preload_rows / spec.load.preload_rate
+    loading = planned.load.preload_rows / planned.load.preload_rate
     return START_SECONDS + loading + settings.settle + 2 * settings.steady + move

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch_bench.experiments.evaluation import Evaluation
-from anabranch_bench.experiments.evaluation_plan import PLANS, EvaluationSettings, specs_of
+from anabranch_bench.experiments.evaluation_plan import PLANS, EvaluationSettings, runs_of
 from anabranch_bench.probes.machine import machine
 from anabranch_bench.reports.comparison_tables import (
     breakdown,
@@ -61,11 +61,10 @@ def tables_of(part: str, settings: EvaluationSettings, results: RunSet) -> list[
             each = [strategies(load.title, results.at(load)) for load in view.loads()]
             made = [seamless(view), *each]
         case "meces":
-            made = [comparison("During the move", view, view.loads()), breakdown(view)]
+            made = [comparison("During the move", view), breakdown(view)]
         case "drrs":
             usual = [settings.load(name) for name in settings.drrs_workloads]
-            loads = [load for load in view.loads() if load in usual]
-            made = [comparison("During the move", view, loads)]
+            made = [comparison("During the move", view.where(lambda r: r.load in usual))]
             for name, places in _axes(settings).items():
                 made.append(sensitivity(name, places, settings.axis_strategies, view))
         case "megaphone":
@@ -104,7 +103,7 @@ def draw(part: str, settings: EvaluationSettings, results: RunSet, folder: Path)
 
 
 def _made_for(part: str, settings: EvaluationSettings, results: RunSet) -> RunSet:
-    keys = {spec.key for spec in specs_of(part, settings)}
+    keys = {planned.key for planned in runs_of(part, settings)}
     return results.where(lambda r: (r.load, r.label, r.repeat) in keys)
 
 

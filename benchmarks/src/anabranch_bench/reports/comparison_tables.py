@@ -18,17 +18,15 @@ BREAKDOWN = ("waiting", "fetching", "processing", "writing", "rest")
 WORST_FETCH = "fetching, worst"
 
 
-def comparison(title: str, results: RunSet, loads: Sequence[RunLoad]) -> Table:
+def comparison(title: str, results: RunSet) -> Table:
     """Peak, mean and duration of strategies, workload by workload."""
     rows = []
-    for load in loads:
-        runs = results.at(load)
-        for label in runs.labels():
-            figures = figure_cells(runs, label, "during", "peak", "p99", "mean")
-            seconds, *moved = moving(runs, label)
-            stable = seconds_cell(runs.median_of(label, lambda r: r.stable_after))
-            ratio = against_control(runs, label)
-            rows.append((load.name, label, *figures, ratio, seconds, stable, *moved))
+    for load, runs, label in results.each():
+        figures = figure_cells(runs, label, "during", "peak", "p99", "mean")
+        seconds, *moved = moving(runs, label)
+        stable = seconds_cell(runs.median_of(label, lambda r: r.stable_after))
+        ratio = against_control(runs, label)
+        rows.append((load.name, label, *figures, ratio, seconds, stable, *moved))
     columns = ("workload", "strategy", "peak s", "p99 s", "mean s", "x control (peak / mean)")
     more = ("move s", "stable after s", "MB", "groups")
     note = "Stable: no batch above 1.1 times the peak before the move."
@@ -54,12 +52,10 @@ def breakdown(results: RunSet) -> Table:
 def typical_batches(results: RunSet) -> dict[tuple[RunLoad, str], dict[str, float]]:
     """`batch_times` of each strategy under each load, medians over repeats."""
     found = {}
-    for load in results.loads():
-        runs = results.at(load)
-        for label in runs.labels():
-            times = [batch_times(r) for r in runs.judged(label) if r.report.get("batches")]
-            if times:
-                found[load, label] = {name: median([t[name] for t in times]) for name in times[0]}
+    for load, runs, label in results.each():
+        times = [batch_times(r) for r in runs.judged(label) if r.report.get("batches")]
+        if times:
+            found[load, label] = {name: median([t[name] for t in times]) for name in times[0]}
     return found
 
 
@@ -128,18 +124,16 @@ def plans(names: Mapping[str, str], results: RunSet) -> Table:
 def replication(results: RunSet) -> Table:
     """What replicas cost while nothing moves, and what they save when something does."""
     rows = []
-    for load in results.loads():
-        runs = results.at(load)
-        for label in runs.labels():
-            steady = figure_cells(runs, label, "before", "p50", "p99", "mean")
-            ratio = runs.ratio(label, "mean", "before")
-            kept = [r.replication for r in runs.judged(label) if r.replication]
-            copy = median([k.copy_bytes / 1e6 for k in kept])
-            stream = median([k.steady_bytes / 1e6 / k.seconds for k in kept if k.seconds])
-            peak, mean = figure_cells(runs, label, "during", "peak", "mean")
-            seconds, moved, _ = moving(runs, label)
-            costs = (seconds_cell(ratio), number_cell(copy), number_cell(stream))
-            rows.append((load.name, label, *steady, *costs, peak, mean, seconds, moved))
+    for load, runs, label in results.each():
+        steady = figure_cells(runs, label, "before", "p50", "p99", "mean")
+        ratio = runs.ratio(label, "mean", "before")
+        kept = [r.replication for r in runs.judged(label) if r.replication]
+        copy = median([k.copy_bytes / 1e6 for k in kept])
+        stream = median([k.steady_bytes / 1e6 / k.seconds for k in kept if k.seconds])
+        peak, mean = figure_cells(runs, label, "during", "peak", "mean")
+        seconds, moved, _ = moving(runs, label)
+        costs = (seconds_cell(ratio), number_cell(copy), number_cell(stream))
+        rows.append((load.name, label, *steady, *costs, peak, mean, seconds, moved))
     steady_columns = ("steady p50 s", "p99 s", "mean s", "mean x control", "replicas MB", "MB/s")
     columns = ("workload", "strategy", *steady_columns, "move peak s", "mean s", "move s", "MB")
     note = "Steady: before the move, with replicas kept up to date under rhino, with nothing else."

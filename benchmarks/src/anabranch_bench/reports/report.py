@@ -11,7 +11,7 @@ from typing import Any
 from anabranch_bench.probes.machine import machine
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.run_result import RunResult
-from anabranch_bench.results.verdicts import SideBySide
+from anabranch_bench.results.verdicts import MET, SideBySide
 
 
 def summary_line(run: RunResult) -> str:
@@ -48,7 +48,7 @@ def side_by_side_line(found: SideBySide) -> str:
     note = f"  ({found.note})" if found.note else ""
     return (
         f"{found.part:<10} Anabranch {side(found.ours)}  Spark {side(found.spark)} "
-        f"{found.unit}{ratio}\n{found.verdict.met:<10} target: {found.target}{note}"
+        f"{found.unit}{ratio}\n{MET[found.passed]:<10} target: {found.target}{note}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from anabranch.loadtest.latency import Latency, TimeWindow, median, typical
@@ -64,6 +64,12 @@ class RunSet:
         """Strategies with figures, the control run last."""
         found = dict.fromkeys(r.label for r in self.runs if r.is_good)
         return sorted(found, key=lambda label: label == CONTROL)
+
+    def each(self) -> Iterator[tuple[RunLoad, RunSet, str]]:
+        """Every load with its runs, and each strategy that has figures."""
+        for load in self.loads():
+            runs = self.at(load)
+            yield from ((load, runs, label) for label in runs.labels())
 
     def tried(self, label: str) -> list[RunResult]:
         """All with a label, also those that failed."""

@@ -18,6 +18,7 @@ THROUGHPUT_RATIO_MIN = 0.95
 LIMITS = {"peak": PEAK_RATIO_MAX, "mean": MEAN_RATIO_MAX, "rows/s": THROUGHPUT_RATIO_MIN}
 """Of figures during a move, as multiples of the control runs' in the same window."""
 
+MET: dict[bool | None, str] = {True: "PASS", False: "FAIL", None: "----"}
 SEAMLESS, NOISE, DISTURBED, UNCLEAR = "seamless", "noise", "disturbed", "unclear"
 WRONG, FAILED, UNKNOWN = "WRONG", "failed", "-"
 
@@ -52,15 +53,10 @@ class Verdict:
         return f"{self.word}: {self.figures}" if self.figures else self.word
 
     def __str__(self) -> str:
+        figures = self.figures
         if self.passed is None:
-            figures = "not measured" if self.figures in ("", "-") else f"not judged: {self.figures}"
-            return f"----  {self.name}: {figures} (target: {self.target})"
-        return f"{self.met}  {self.name}: {self.figures} (target: {self.target})"
-
-    @property
-    def met(self) -> str:
-        """Whether it is, in a word."""
-        return {True: "PASS", False: "FAIL", None: "----"}[self.passed]
+            figures = "not measured" if figures in ("", "-") else f"not judged: {figures}"
+        return f"{MET[self.passed]}  {self.name}: {figures} (target: {self.target})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +118,6 @@ class SideBySide:
         """Ours are to be no longer than Spark's."""
         ratio = statistics.median(ours) / statistics.median(spark)
         return cls(part, unit, ours, spark, target, ratio <= 1.0, ratio)
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the target was met."""
-        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        return Verdict(self.part, self.target, ratio, self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""

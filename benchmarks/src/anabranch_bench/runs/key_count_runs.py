@@ -147,17 +147,15 @@ class KeyCountRuns:
     def _back_and_forth(
         self, service: StateService, strategy: str, count: int
     ) -> list[tuple[int, float]]:
-        forecast = service.rescale(self.workers - 1, dry_run=True)
-        source, target = forecast.moves[0].source, forecast.moves[0].target
-        groups = [int(m.group) for m in forecast.moves if m.target == target]
+        planned = service.rescale(self.workers - 1, dry_run=True).moves
+        ends = planned[0].target, planned[0].source
+        groups = [int(move.group) for move in planned if move.target == ends[0]]
         found = []
         for number in range(count):
             self.say(f"{len(groups)} key groups, move {number + 1} of {count}")
-            move = service.move(groups, target, strategy=strategy)
+            move = service.move(groups, ends[number % 2], strategy=strategy)
             move.wait(MOVE_SECONDS_MAX)
-            report = move.report()
-            found.append((report.bytes, report.seconds))
-            source, target = target, source
+            found.append((move.report().bytes, move.report().seconds))
         return found
 
     # -- sides --

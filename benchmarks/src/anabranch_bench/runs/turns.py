@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from anabranch.loadtest.latency import Timeline, TimeWindow
@@ -106,25 +107,23 @@ class TurnTaking:
 
     def control(self, run: RunResult, seconds: float) -> RunResult:
         """As long without a move."""
-        cut = Cut(self.under, run)
-        self._steady(run)
-        self.watch(seconds + self.ours.timing.steady)
-        return cut.end()
+        with self._turn(run):
+            self.watch(seconds + self.ours.timing.steady)
+        return run
 
     def live(self, run: RunResult) -> RunResult:
         """From fewer workers to more; one that fails is a result too."""
-        cut = Cut(self.under, run)
-        self._steady(run)
-        try:
-            moved = self.under.move(run.case, self.ours.target)
-        except Exception as error:
-            self.under.query.watch(0.0)  # nothing can follow if the query has failed too
-            run.error = brief(error)
-            return cut.end()
-        self.watch(self.ours.timing.steady)
-        start, end = (at - cut.begun for at in (moved.window.start, moved.window.end))
-        run.moves = [replace(moved, window=TimeWindow(start, end))]
-        return cut.end()
+        with self._turn(run) as begun:
+            try:
+                moved = self.under.move(run.case, self.ours.target)
+            except Exception as error:
+                self.under.query.watch(0.0)  # nothing can follow if the query has failed too
+                run.error = brief(error)
+            else:
+                self.watch(self.ours.timing.steady)
+                start, end = moved.window.start - begun, moved.window.end - begun
+                run.moves = [replace(moved, window=TimeWindow(start, end))]
+        return run
 
     def go_back(self) -> None:
         """To fewer workers, and rest."""
@@ -135,31 +134,20 @@ class TurnTaking:
         """Let the load run for so long."""
         self.under.watch(self.under.seconds + seconds, look)
 
-    def _steady(self, run: RunResult) -> None:
-        """What every turn begins with: looks cost something, so nobody has more than others."""
-        # Not from the very beginning: throughput is counted from a commit on.
-        run.settle = self.ours.timing.steady / 4
-        peers = PeerSamples(pids(self.under.side.service))
-        self.watch(self.ours.timing.steady, peers.look)
-        run.peers, run.peer_samples = peers.most, peers.count
+    @contextmanager
+    def _turn(self, run: RunResult) -> Iterator[float]:
+        """The part of a load that is one run, as if the load had begun with it; when it began.
 
-
-class Cut:
-    """The part of a load that is one run, as if the load had begun with it."""
-
-    def __init__(self, under: UnderLoad, run: RunResult) -> None:
-        self._under, self._run = under, run
-        self._start, self._cores = time.time(), CoreTimes()
-        self.begun = self._start - under.load.started
-        """In seconds since the load began."""
-
-    def end(self) -> RunResult:
-        """The run with all that it has seen."""
-        query = self._under.query
+        Its first seconds are the same in every turn: looks cost something, so nobody has more.
+        """
+        query, load, steady = self.under.query, self.under.load, self.ours.timing.steady
+        start, cores, peers = time.time(), CoreTimes(), PeerSamples(pids(self.under.side.service))
+        self.watch(steady, peers.look)
+        yield start - load.started
         query.collect()
-        self._run.timeline = Timeline(self._under.load.later(self._start), query.batches)
-        self._run.cores = self._cores.since()
-        return self._run
+        run.settle = steady / 4  # not from the very beginning: throughput counts from a commit on
+        run.timeline, run.cores = Timeline(load.later(start), query.batches), cores.since()
+        run.peers, run.peer_samples = peers.most, peers.count
 
 
 def expected_seconds(run: RunResult, ours: KeyCountRuns) -> float:

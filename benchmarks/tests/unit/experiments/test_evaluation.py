@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from benchmarks.tests.unit.made_up_runs import SETTLE, from_spec, result, spec
+from benchmarks.tests.unit.made_up_runs import SETTLE, from_plan, planned, result
 
 from anabranch.errors import InvalidArgument
 from anabranch.loadtest.loaded_query import Say
@@ -19,9 +19,9 @@ from anabranch_bench.experiments.evaluation_plan import (
     EvaluationSettings,
     PlannedRun,
     plan,
+    runs_of,
     seconds_of,
     seconds_of_all,
-    specs_of,
     warm_ups,
 )
 from anabranch_bench.experiments.time_left import time_left
@@ -84,7 +84,7 @@ class TestPlan:
         for settings in (EvaluationSettings(), EvaluationSettings.quick()):
             keys = [s.key for s in plan(settings)]
             assert len(keys) == len(set(keys))
-            asked = [s.key for part in PARTS for s in specs_of(part, settings)]
+            asked = [s.key for part in PARTS for s in runs_of(part, settings)]
             assert set(asked) == set(keys)
             assert len(asked) > len(keys)
 
@@ -105,11 +105,11 @@ class TestPlan:
         assert {s.load.name for s in plan(settings)} == {"key-count", "nexmark q7"}
 
     def test_megaphones_plans(self) -> None:
-        labels = [s.case.label for s in specs_of("megaphone", EvaluationSettings())]
+        labels = [s.case.label for s in runs_of("megaphone", EvaluationSettings())]
         assert labels == [*PLANS, CONTROL]
         plans = [
             s.case.options.get("plan", "batched")
-            for s in specs_of("megaphone", EvaluationSettings())
+            for s in runs_of("megaphone", EvaluationSettings())
         ]
         assert plans[:3] == list(PLANS.values())
 
@@ -132,18 +132,18 @@ class TestPlan:
 
     def test_strategies_that_were_excluded_are_not_run_on_key_count(self) -> None:
         chosen = replace(EvaluationSettings.quick(), strategies=("meces",), compared=("meces",))
-        assert {s.case.label for s in specs_of("workloads", chosen)} == {"meces", CONTROL}
+        assert {s.case.label for s in runs_of("workloads", chosen)} == {"meces", CONTROL}
 
     def test_the_guess_for_everything_quick_is_about_ten_minutes(self) -> None:
         """Only the guess; how good it is on Spark, tests/spark/test_bench_evaluation.py says."""
         settings = EvaluationSettings.quick()
-        specs = plan(settings)
-        assert 5 < seconds_of_all((*specs, *warm_ups(specs, settings)), settings) / 60 < 12
+        runs = plan(settings)
+        assert 5 < seconds_of_all((*runs, *warm_ups(runs, settings)), settings) / 60 < 12
 
     def test_many_steps_take_longer(self) -> None:
         settings = EvaluationSettings()
         labels = ("megaphone:plan=fluid", "megaphone", "megaphone:plan=all-at-once")
-        fluid, batched, at_once = (seconds_of(spec(label), settings) for label in labels)
+        fluid, batched, at_once = (seconds_of(planned(label), settings) for label in labels)
         assert fluid > batched > at_once
 
     @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ class TestPlan:
 
 class TestRunSettings:
     def test_a_strategy_in_the_middle(self) -> None:
-        made = run_settings(spec("megaphone:plan=fluid"), TINY, 0.0)
+        made = run_settings(planned("megaphone:plan=fluid"), TINY, 0.0)
         assert made.rescales == (Rescale(3, TINY.settle + TINY.steady),)
         assert (made.strategy, made.options) == ("megaphone", {"plan": "fluid"})
         assert made.verify
@@ -170,12 +170,12 @@ class TestRunSettings:
         assert not made.standby
 
     def test_a_control_run_is_as_long_as_asked(self) -> None:
-        made = run_settings(spec(CONTROL), TINY, 99.0)
+        made = run_settings(planned(CONTROL), TINY, 99.0)
         assert made.rescales == ()
         assert made.duration == 99.0
 
     def test_rhino_has_replicas_before(self) -> None:
-        assert run_settings(spec("rhino"), TINY, 0.0).standby
+        assert run_settings(planned("rhino"), TINY, 0.0).standby
 
     def test_what_is_told(self) -> None:
         assert told(Moment("warming up", -1.0, 10, None, progress=0.5)) == "warming up, 50%"
@@ -186,7 +186,7 @@ class TestRunSettings:
 class TestEvaluation:
     def test_all_runs_are_made(self) -> None:
         seen: list[RunResult] = []
-        evaluation = Evaluation(TINY, from_spec, on_run=seen.append)
+        evaluation = Evaluation(TINY, from_plan, on_run=seen.append)
         assert evaluation.run().runs == seen
         assert len(seen) == 6
         assert evaluation.is_good
@@ -194,8 +194,8 @@ class TestEvaluation:
     def test_the_control_run_lasts_as_long_as_live(self) -> None:
         asked = {}
 
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made = from_spec(spec)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made = from_plan(planned)
             asked[made.load.name, made.label] = seconds
             return made
 
@@ -208,9 +208,9 @@ class TestEvaluation:
     def test_runs_that_warm_up_do_not_count(self, each: bool, runs: int) -> None:
         made: list[PlannedRun] = []
 
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made.append(spec)
-            return from_spec(spec)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made.append(planned)
+            return from_plan(planned)
 
         evaluation = Evaluation(replace(TINY, warm_each=each), run)
         assert len(evaluation.run().runs) == 6
@@ -223,11 +223,11 @@ class TestEvaluation:
         """No run is begun only to be stopped."""
         made: list[PlannedRun] = []
 
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made.append(spec)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made.append(planned)
             if how == "at once":
                 raise KeyboardInterrupt
-            warm_up = from_spec(spec)
+            warm_up = from_plan(planned)
             warm_up.error = INTERRUPTED if how == "politely" else ""
             return warm_up
 
@@ -240,15 +240,15 @@ class TestEvaluation:
     def test_a_stop_after_the_last_run_changes_nothing(self) -> None:
         made: list[RunResult] = []
         evaluation = Evaluation(
-            TINY, from_spec, on_run=made.append, should_stop=lambda: len(made) == 6
+            TINY, from_plan, on_run=made.append, should_stop=lambda: len(made) == 6
         )
         evaluation.run()
         assert len(made) == 6
         assert not evaluation.interrupted
 
     def test_a_failing_run_does_not_end_the_others(self) -> None:
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made = from_spec(spec)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made = from_plan(planned)
             if made.label == "meces":
                 raise ValueError("the state is gone\nTraceback ...")
             return made
@@ -262,8 +262,8 @@ class TestEvaluation:
 
     @pytest.mark.parametrize("how", ["at once", "politely"])
     def test_an_interruption_keeps_what_is_done(self, how: str) -> None:
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made = from_spec(spec)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made = from_plan(planned)
             if made.label == "meces":
                 if how == "at once":
                     raise KeyboardInterrupt
@@ -280,7 +280,7 @@ class TestEvaluation:
     def test_a_stop_between_runs(self) -> None:
         done: list[RunResult] = []
         evaluation = Evaluation(
-            TINY, from_spec, on_run=done.append, should_stop=lambda: len(done) == 2
+            TINY, from_plan, on_run=done.append, should_stop=lambda: len(done) == 2
         )
         assert len(evaluation.run().runs) == 2
         assert evaluation.interrupted
@@ -289,11 +289,11 @@ class TestEvaluation:
     def test_warm_ups_count_in_the_time_that_is_told_first(self, each: bool) -> None:
         settings = replace(TINY, warm_each=each)
         heads: list[str] = []
-        Evaluation(settings, from_spec, on_task=heads.append, clock=lambda: 0.0).run()
-        specs = plan(settings)
-        whole = seconds_of_all((*specs, *warm_ups(specs, settings)), settings)
+        Evaluation(settings, from_plan, on_task=heads.append, clock=lambda: 0.0).run()
+        runs = plan(settings)
+        whole = seconds_of_all((*runs, *warm_ups(runs, settings)), settings)
         assert heads[0].startswith(f"[1/6, about {time_left(whole)} left]")
-        alone = seconds_of_all(specs, settings)
+        alone = seconds_of_all(runs, settings)
         assert whole > alone + (1 + each) * settings.steady
 
     def test_the_time_left_learns(self) -> None:
@@ -302,8 +302,8 @@ class TestEvaluation:
         said: list[str] = []
         heads: list[str] = []
 
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            now[0] += 10 * seconds_of(spec, TINY)
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            now[0] += 10 * seconds_of(planned, TINY)
             say("running")
             return result()
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.tests.unit.made_up_runs import from_spec, result
+from benchmarks.tests.unit.made_up_runs import from_plan, result
 
 from anabranch.loadtest.loaded_query import Say
 from anabranch_bench.cli.evaluation import report as write_report
@@ -23,7 +23,7 @@ QUICK = EvaluationSettings.quick()
 @pytest.fixture(scope="module")
 def quick() -> Evaluation:
     """All of a quick evaluation."""
-    evaluation = Evaluation(QUICK, from_spec)
+    evaluation = Evaluation(QUICK, from_plan)
     evaluation.run()
     return evaluation
 
@@ -52,8 +52,8 @@ class TestReport:
         pytest.importorskip("matplotlib")
         made: list[RunResult] = []
 
-        def run(spec: PlannedRun, seconds: float, say: Say) -> RunResult:
-            made.append(from_spec(spec))
+        def run(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+            made.append(from_plan(planned))
             if len(made) == 5:  # the first one warms up
                 raise KeyboardInterrupt
             return made[-1]
@@ -74,7 +74,7 @@ class TestReport:
         assert (places["plots"] / "key-count.png").stat().st_size > 10_000
 
     def test_nothing_at_all(self) -> None:
-        evaluation = Evaluation(QUICK, from_spec, should_stop=lambda: True)
+        evaluation = Evaluation(QUICK, from_plan, should_stop=lambda: True)
         evaluation.run()
         assert "# Evaluation" in markdown(evaluation, True, {})
         assert to_json(evaluation, True)["runs"] == []
