@@ -16,7 +16,8 @@ from anabranch_bench.results.verdicts import MET, SideBySide
 
 def summary_line(run: RunResult) -> str:
     """One finished run in one line."""
-    where = f"{run.part}, {run.load.about}" if run.part else run.load.name
+    load = run.load
+    where = f"{run.part}, {load.about}, {load.rate:,.0f} rows/s" if run.part else load.name
     again = f", run {run.repeat + 1}" if run.repeat else ""
     head = f"{where}: {run.label}{again}"
     right = {None: "not verified", True: "results equal", False: "RESULTS WRONG"}[run.is_right]

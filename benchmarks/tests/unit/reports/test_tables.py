@@ -27,6 +27,7 @@ from anabranch_bench.reports.comparison_tables import (
     plans,
     replication,
     sensitivity,
+    typical_batches,
 )
 from anabranch_bench.reports.report import summary_line
 from anabranch_bench.reports.run_tables import failures, parameters, seamless, strategies
@@ -115,6 +116,13 @@ class TestComparisons:
         times = batch_times(result(moves=[MeasuredMove(MOVE, report(batches=twice))]))
         assert (times["batches"], times["processing"]) == (1, 200)
         assert times["rest"] == pytest.approx(700 - 2 * 330)
+
+    def test_repeats_count_alike_in_the_times_of_batches(self) -> None:
+        """In the table and in its picture: neither the first one nor the lower one."""
+        slow = report(batches=[batch | {"load_ms": 500} for batch in report()["batches"]])
+        runs = [result("meces"), result("meces", moves=[MeasuredMove(MOVE, slow)], repeat=1)]
+        (times,) = typical_batches(RunSet(runs)).values()
+        assert times["fetching"] == (100 + 500) / 2
 
     def test_breakdown(self) -> None:
         table = breakdown(RunSet([result("meces"), result(CONTROL)]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,75 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.tests.unit.runs.pretended import FailedMove, Move, Query
 
-from anabranch.errors import AnabranchError
-from anabranch.loadtest.latency import Batch, TimeWindow
 from anabranch.loadtest.loaded_query import Prepared
 from anabranch.loadtest.schedule import OpenLoop
 from anabranch_bench.probes.machine import CoreShares
 from anabranch_bench.results.cases import Case
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.loads import RunLoad
-from anabranch_bench.results.run_result import Controls, MeasuredMove, RunResult
+from anabranch_bench.results.run_result import Controls, RunResult
 from anabranch_bench.runs import turns
 from anabranch_bench.runs.key_count_runs import Timing
 from anabranch_bench.runs.turns import Turns, expected_seconds
 
 RATE = 10_000.0
 PREPARED = Prepared(Path(), 1000, 0, 0)
-
-
-class Query:
-    """A batch with all rows that are due, each time somebody looks."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.is_active = True
-
-    def open(self, rate: float) -> OpenLoop:
-        self.load = OpenLoop(0, time.time(), rate)
-        self._row = 0
-        return self.load
-
-    def watch(self, seconds: float) -> None:
-        if not self.is_active:
-            raise AnabranchError("The measured query failed.")
-        time.sleep(min(seconds, 0.005))
-        self.collect()
-
-    def collect(self) -> None:
-        now = time.time()
-        end = self.load.end_of_batch(self._row, now)
-        if end > self._row:
-            self.batches.append(Batch(self._row, end, now, now))
-            self._row = end
-
-    def drain(self) -> None:
-        pass
-
-
-class Move:
-    progress = 1.0
-
-    def __init__(self, query: Query, load: OpenLoop) -> None:
-        self._query, self._looks = query, 4
-        self._start = self._end = time.time()
-        self._load = load
-
-    def wait(self, seconds: float) -> bool:
-        if self._looks:
-            self._query.watch(0.005)
-            self._looks, self._end = self._looks - 1, time.time()
-        return not self._looks
-
-    def measured(self, load: OpenLoop) -> MeasuredMove:
-        window = TimeWindow(self._start - load.started, self._end - load.started)
-        return MeasuredMove(window, {"groups": 1})
-
-
-class FailedMove(Move):
-    def wait(self, seconds: float) -> bool:
-        raise AnabranchError("no")
 
 
 class Ours:
@@ -111,8 +56,8 @@ class Ours:
         self.done.append("back" if is_back else "out")
         if not is_back and len(self.done) in self.failing:
             query.is_active = not self.kills
-            return FailedMove(query, load)
-        return Move(query, load)
+            return FailedMove(query)
+        return Move(query)
 
 
 def new_run(label: str, number: int) -> RunResult:
