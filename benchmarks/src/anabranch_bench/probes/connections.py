@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 ESTABLISHED = "01"
@@ -75,11 +76,9 @@ def _lines(name: str) -> list[str]:
 
 def _socket_inodes(pid: int) -> list[str]:
     found = []
-    try:
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry.path))
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as files:  # the process may be gone
+        for file in files:
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file.path))
             if match:
                 found.append(match[1])
-    except OSError:
-        pass  # the process or the file is gone
     return found
