@@ -17,10 +17,10 @@ from tests.interrupted import interrupt
 
 from anabranch.cli.main import main
 from anabranch.loadtest import session
-from anabranch_bench.bench.evaluation_loads import Scale
-from anabranch_bench.bench.evaluation_results import INTERRUPTED
-from anabranch_bench.bench.rescale_runs import CONTROL
 from anabranch_bench.cli import evaluation as command
+from anabranch_bench.experiments.evaluation_loads import Scale
+from anabranch_bench.results.cases import CONTROL
+from anabranch_bench.results.run_result import INTERRUPTED
 
 KEYS = 2000
 WAIT = 480

@@ -9,16 +9,8 @@ from pyspark.sql import SparkSession
 from tests.processes import workers_alive
 
 from anabranch.state import backend
-from anabranch_bench.bench import (
-    backends,
-    checkpoint_modes,
-    hybrid,
-    recovery,
-    rescale,
-    rescale_runs,
-    turns,
-)
-from anabranch_bench.bench.rescale_report import table
+from anabranch_bench.experiments import backends, checkpoint_modes, hybrid, recovery, rescale
+from anabranch_bench.runs import key_count_runs, turns
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -70,8 +62,8 @@ def test_backends(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_checkpoints(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rescale_runs, "SETTLE_SECONDS", 1.0)
-    monkeypatch.setattr(rescale_runs, "CAPACITY_ROWS", 5_000)
+    monkeypatch.setattr(key_count_runs, "SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(key_count_runs, "CAPACITY_ROWS", 5_000)
     settings = checkpoint_modes.CheckpointSettings(state_gb=0.05, rate=4_000.0, seconds=2.0)
     bench = checkpoint_modes.CheckpointsBench(spark, tmp_path, settings, quiet)
     found = list(bench.run(("changelog", "unaligned")))
@@ -84,11 +76,11 @@ def test_live_and_its_control_in_turns(
 ) -> None:
     for name in ("WARM_SECONDS", "WARM_AGAIN_SECONDS", "REST_SECONDS"):
         monkeypatch.setattr(turns, name, 2.0)
-    monkeypatch.setattr(rescale_runs, "SETTLE_SECONDS", 2.0)
+    monkeypatch.setattr(key_count_runs, "SETTLE_SECONDS", 2.0)
     settings = rescale.RescaleSettings(
         state_gb=0.01,
         rate=2000,
-        timing=rescale_runs.Timing(1.0, 2.0),
+        timing=key_count_runs.Timing(1.0, 2.0),
         strategies=("live", "lazy"),
         live_repeat=2,
         series_gb=(0.01,),  # not asked for, so it has no runs
@@ -96,21 +88,19 @@ def test_live_and_its_control_in_turns(
     bench = rescale.RescaleBench(spark, tmp_path, settings, quiet)
     bench.run(("strategies",))
     assert not bench.has_failed, bench.notes
-    seen = [(run.label, run.repeat) for run in bench.runs if run.is_turn]
+    seen = [(run.label, run.repeat) for run in bench.results.runs if run.is_turn]
     live = [("live", number) for number in (0, 1)]
     control = [("control", number) for number in (0, 1, 2)]
     assert seen == [control[0], live[0], control[1], live[1], control[2]]
-    for run in bench.runs:
+    for run in bench.results.runs:
         assert run.timeline is not None
         assert run.timeline.end > (run.move.end if run.move else 2.0)
         if run.move is not None:
-            during = run.during()
-            assert during is not None
-            assert during.rows >= 0.9 * run.rate * run.move.seconds
+            assert run.phase("during").rows >= 0.9 * run.load.rate * run.move.seconds
             assert run.report["groups"]
     met = {verdict.name: verdict.figures for verdict in bench.verdicts()}
     assert "times" in met["live: mean latency to control's"]
-    shown = table(bench.runs)
+    shown = "\n".join(table.markdown() for table in rescale.tables_of(bench.results))
     assert "nan" not in shown
     assert "in the windows of live" in shown
     assert "in the windows of others" in shown

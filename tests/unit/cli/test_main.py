@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import EntryPoint, version
 from types import ModuleType
 
 import pytest
@@ -119,6 +119,38 @@ def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType, times: in
     assert cli.main(["fake"]) == 143
     assert left == ["cleaned up"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("name", ["bench", "run"])
+def test_without_anabranch_bench_its_commands_say_how_to_get_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("anabranch.cli.main.entry_points", lambda group: [])
+    assert cli.main([name, "--whatever"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert f"`anabranch {name}` is in the distribution anabranch-bench" in output.err
+    assert "pip install anabranch-bench" in output.err
+
+
+def test_entry_points_add_commands(
+    command: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return [EntryPoint("fake", FAKE, group)]
+
+    monkeypatch.setattr("anabranch.cli.main.entry_points", entry_points)
+    monkeypatch.setattr(cli, "COMMANDS", {})
+    command.run = lambda args: 7  # type: ignore[attr-defined]
+    assert cli.main(["fake"]) == 7
+    assert set(asked) == {"anabranch.commands"}
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    assert "fake" in capsys.readouterr().out
 
 
 def test_a_bug_keeps_its_traceback(command: ModuleType) -> None:

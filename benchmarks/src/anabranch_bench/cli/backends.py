@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import print_result, show_progress
+from anabranch.cli.progress import show_progress
+from anabranch_bench.cli.experiment import print_each, settings_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -47,23 +48,11 @@ def run_backends(args: argparse.Namespace) -> int:
     check_backend("rocksdb", args.state_memory_mb << 20, None)
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.backends import BackendsBench, BackendSettings
-    from anabranch_bench.cli.bench import line
+    from anabranch_bench.experiments.backends import BackendsBench, BackendSettings
+    from anabranch_bench.reports.report import side_by_side_line
 
-    settings = BackendSettings(
-        rows=args.rows,
-        keys=args.keys,
-        batches=args.batches,
-        native_rows=args.native_rows,
-        state_memory_bytes=args.state_memory_mb << 20,
-        beyond_batches=args.beyond_batches,
-        beyond_rows=args.beyond_rows,
-        workers=args.workers,
-    )
-    passed = True
+    settings = settings_of(BackendSettings, args, state_memory_bytes=args.state_memory_mb << 20)
     with spark_session() as (spark, folder):
         bench = BackendsBench(spark, folder, settings, show_progress)
-        for comparison in bench.run(args.parts):
-            passed &= comparison.passed
-            print_result(line(comparison), comparison.to_json() if args.json else None)
-    return 0 if passed else 1
+        found = print_each(bench.run(args.parts), side_by_side_line, args.json)
+    return 0 if all(one.passed for one in found) else 1

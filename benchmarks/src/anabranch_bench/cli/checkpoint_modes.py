@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import print_result, show_progress
+from anabranch.cli.progress import show_progress
+from anabranch_bench.cli.experiment import print_each, settings_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -43,21 +44,17 @@ def run_checkpoints(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether every mode was seen at work."""
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.checkpoint_modes import (
+    from anabranch_bench.experiments.checkpoint_modes import (
         CheckpointsBench,
         CheckpointSettings,
-        ModeResult,
         doubts,
         peak_ratio,
     )
 
-    settings = CheckpointSettings(args.state_gb, 1024, args.rate, args.seconds, args.repeat)
-    results: list[ModeResult] = []
+    settings = settings_of(CheckpointSettings, args)
     with spark_session() as (spark, folder):
         bench = CheckpointsBench(spark, folder, settings, show_progress)
-        for result in bench.run(args.modes):
-            results.append(result)
-            print_result(result, result.to_json() if args.json else None)
+        results = print_each(bench.run(args.modes), str, args.json)
     ratio, found = peak_ratio(results), doubts(results)
     if args.json:
         print(json.dumps({"peak_unaligned_to_aligned": ratio, "doubts": found}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import replace
@@ -16,9 +15,9 @@ from anabranch.cli.progress import clear_progress, log_task, show_progress
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.bench.evaluation import Evaluation
-    from anabranch_bench.bench.evaluation_plan import EvaluationSettings
-    from anabranch_bench.bench.evaluation_results import Result
+    from anabranch_bench.experiments.evaluation import Evaluation
+    from anabranch_bench.experiments.evaluation_plan import EvaluationSettings
+    from anabranch_bench.results.run_result import RunResult
 
 PARTS = {
     "workloads": "each stateful workload with each strategy; is a rescale seamless?",
@@ -75,16 +74,17 @@ def run_evaluation(args: argparse.Namespace) -> int:
     _check_libraries(settings)
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.evaluation import Evaluation, time_left
-    from anabranch_bench.bench.evaluation_plan import plan, seconds_of_all, warm_ups
-    from anabranch_bench.bench.evaluation_report import summary_line
-    from anabranch_bench.bench.evaluation_runner import SparkRunner
     from anabranch_bench.cli.run import stop_on_interrupt
+    from anabranch_bench.experiments.evaluation import Evaluation, SparkRunner
+    from anabranch_bench.experiments.evaluation_plan import plan, seconds_of_all, warm_ups
+    from anabranch_bench.experiments.evaluation_report import to_json
+    from anabranch_bench.experiments.time_left import time_left
+    from anabranch_bench.reports.report import summary_line, write_json
 
-    specs = plan(settings)
-    cold = warm_ups(specs, settings)
-    whole = time_left(seconds_of_all((*specs, *cold), settings))
-    print(f"{len(specs)} runs and {len(cold)} that warm up, about {whole}.", flush=True)
+    runs = plan(settings)
+    cold = warm_ups(runs, settings)
+    whole = time_left(seconds_of_all((*runs, *cold), settings))
+    print(f"{len(runs)} runs and {len(cold)} that warm up, about {whole}.", flush=True)
     with spark_session() as (spark, folder), stop_on_interrupt() as interrupts:
 
         def stop() -> bool:
@@ -93,10 +93,10 @@ def run_evaluation(args: argparse.Namespace) -> int:
         runner = SparkRunner(spark, folder, settings, stop)
         evaluation = Evaluation(settings, runner, show_progress, log_task, should_stop=stop)
 
-        def on_run(result: Result) -> None:
+        def on_run(result: RunResult) -> None:
             clear_progress()
             print(f"    {summary_line(result)}", flush=True)
-            _write_json(args, evaluation, partial=True)
+            write_json(args.json, to_json(evaluation, partial=True))
 
         evaluation.on_run = on_run
         evaluation.run()
@@ -110,8 +110,8 @@ def settings_from(args: argparse.Namespace) -> EvaluationSettings:
     """Everything that can be wrong is found here, before Spark starts."""
     from anabranch.errors import InvalidArgument
     from anabranch.migration.strategies import check
-    from anabranch_bench.bench.evaluation_plan import EvaluationSettings
-    from anabranch_bench.bench.rescale_runs import CONTROL, NATIVE, Case
+    from anabranch_bench.experiments.evaluation_plan import EvaluationSettings
+    from anabranch_bench.results.cases import CONTROL, NATIVE, Case
 
     settings = EvaluationSettings.quick() if args.quick else EvaluationSettings()
     settings = replace(settings, parts=tuple(args.parts), rate=args.rate)
@@ -143,7 +143,7 @@ def _check_places(args: argparse.Namespace) -> None:
 
 def _check_libraries(settings: EvaluationSettings) -> None:
     """RIoTBench needs some that nothing else does; its runs would fail one by one."""
-    from anabranch_bench.bench.evaluation_loads import APPS
+    from anabranch_bench.experiments.evaluation_loads import APPS
     from anabranch_bench.workloads.riotbench.family import check_libraries
 
     if "workloads" in settings.parts and set(APPS) & set(settings.workloads):
@@ -152,12 +152,13 @@ def _check_libraries(settings: EvaluationSettings) -> None:
 
 def report(args: argparse.Namespace, evaluation: Evaluation) -> None:
     """Tables on the screen; files and pictures where they were asked for."""
-    from anabranch_bench.bench.evaluation_report import markdown
+    from anabranch_bench.experiments.evaluation_report import markdown, to_json
+    from anabranch_bench.reports.report import write_json
 
     clear_progress()
     partial = evaluation.interrupted
     print(f"\n{markdown(evaluation, partial, {})}", flush=True)
-    _write_json(args, evaluation, partial)
+    write_json(args.json, to_json(evaluation, partial))
     pictures = _draw(args, evaluation) if args.plots else {}
     if args.markdown:
         text = markdown(evaluation, partial, pictures)
@@ -168,7 +169,7 @@ def report(args: argparse.Namespace, evaluation: Evaluation) -> None:
 
 def _draw(args: argparse.Namespace, evaluation: Evaluation) -> dict[str, list[str]]:
     """Paths of the pictures, as the Markdown file has to name them."""
-    from anabranch_bench.bench.evaluation_plots import draw
+    from anabranch_bench.experiments.evaluation_report import draw
 
     settings, results = evaluation.settings, evaluation.results
     home = args.markdown.absolute().parent if args.markdown else Path.cwd()
@@ -179,11 +180,3 @@ def _draw(args: argparse.Namespace, evaluation: Evaluation) -> dict[str, list[st
         for path in paths:
             print(f"picture: {path}")
     return found
-
-
-def _write_json(args: argparse.Namespace, evaluation: Evaluation, partial: bool) -> None:
-    from anabranch_bench.bench.evaluation_report import to_json
-
-    if args.json:
-        text = json.dumps(to_json(evaluation, partial), indent=1, default=str)
-        args.json.write_text(text + "\n", encoding="utf-8")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import print_result, show_progress
+from anabranch.cli.progress import show_progress
+from anabranch_bench.cli.experiment import print_each, settings_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -41,16 +42,9 @@ def run_hybrid(args: argparse.Namespace) -> int:
     """Run and print."""
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.hybrid import HybridBench, HybridSettings
+    from anabranch_bench.experiments.hybrid import HybridBench, HybridResult, HybridSettings
 
-    settings = HybridSettings(
-        state_gb=args.state_gb,
-        limit_share=args.limit_share,
-        rows=args.rows,
-        batches=args.batches,
-    )
     with spark_session() as (spark, folder):
-        bench = HybridBench(spark, folder, settings, show_progress)
-        for measured in bench.run(tuple(args.states)):
-            print_result(measured.line(), measured.to_json() if args.json else None)
+        bench = HybridBench(spark, folder, settings_of(HybridSettings, args), show_progress)
+        print_each(bench.run(tuple(args.states)), HybridResult.line, args.json)
     return 0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
-from anabranch.cli.progress import print_result, show_progress
+from anabranch.cli.progress import show_progress
 from anabranch.state.scratch import Scratch
+from anabranch_bench.cli.experiment import print_each, settings_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -42,32 +43,24 @@ def register(kinds: Subparsers) -> None:
 def run_recovery(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether the time grows with the state."""
     check_java()
-    from anabranch_bench.bench.recovery import (
+    from anabranch_bench.experiments.recovery import (
         FLATNESS_MAX,
         SIDES,
         Recovery,
         RecoveryBench,
         RecoverySettings,
         flatness,
+        judge_flatness,
     )
 
-    settings = RecoverySettings(
-        state_gb=tuple(sorted(args.state_gb)),
-        sides=tuple(args.sides or SIDES),
-        rows=args.rows,
-        repeat=args.repeat,
-        workers=args.workers,
-    )
-    found: list[Recovery] = []
+    sizes, sides = tuple(sorted(args.state_gb)), tuple(args.sides or SIDES)
+    settings = settings_of(RecoverySettings, args, state_gb=sizes, sides=sides)
     with closing(Scratch()) as scratch:
-        for recovery in RecoveryBench(scratch.path, settings, show_progress).run():
-            found.append(recovery)
-            print_result(recovery.line(), recovery.to_json() if args.json else None)
-    ratio = flatness(found)
-    if ratio is None:
+        bench = RecoveryBench(scratch.path, settings, show_progress)
+        found = print_each(bench.run(), Recovery.line, args.json)
+    verdict = judge_flatness(found)
+    if verdict.passed is None:
         return 0
-    passed = ratio <= FLATNESS_MAX
-    verdict = {"ratio_of_ends": ratio, "target": FLATNESS_MAX, "passed": passed}
-    said = f"{ratio:.2f} times between the ends, at most {FLATNESS_MAX}"
-    print(json.dumps(verdict) if args.json else f"{said}: {'met' if passed else 'MISSED'}")
-    return 0 if passed else 1
+    shown = {"ratio_of_ends": flatness(found), "target": FLATNESS_MAX, "passed": verdict.passed}
+    print(json.dumps(shown) if args.json else verdict)
+    return 0 if verdict.passed else 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import signal
 import sys
 import time
@@ -19,7 +17,9 @@ from anabranch.cli.progress import bar
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.bench.workload_run import Moment, Rescale, RunResult, RunSettings
+    from anabranch_bench.results.run_result import RunResult
+    from anabranch_bench.runs.loaded_run import Rescale, RunSettings
+    from anabranch_bench.runs.under_load import Moment
     from anabranch_bench.workloads.contract import Family
 
 BAR = 20
@@ -77,30 +77,22 @@ class _FamilyParser(argparse.ArgumentParser):
 
 
 def _add_common_options(parser: argparse.ArgumentParser, family: Family) -> None:
-    options = parser.add_argument_group("run")
+    add = parser.add_argument_group("run").add_argument
     rate = "see below" if family.rate is None else f"{family.rate:,}"
-    options.add_argument(
-        "--rate", type=positive, default=family.rate, help=f"rows a second ({rate})"
-    )
-    options.add_argument(
-        "--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)"
-    )
-    options.add_argument("--workers", type=int, default=2, metavar="N", help="at the start (2)")
-    options.add_argument(
+    add("--rate", type=positive, default=family.rate, help=f"rows a second ({rate})")
+    add("--duration", type=seconds, default=30.0, metavar="TIME", help="of the load (30s)")
+    add("--workers", type=int, default=2, metavar="N", help="at the start (2)")
+    add(
         "--rescale",
         action="append",
         default=[],
         metavar="N@TIME",
         help="to N workers, TIME after the load began, as in 3@20s; may be repeated",
     )
-    options.add_argument("--strategy", default="live", help="how key groups move (live)")
-    options.add_argument(
-        "--verify", action="store_true", help="compare the results with a plain computation"
-    )
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    options.add_argument(
-        "--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)"
-    )
+    add("--strategy", default="live", help="how key groups move (live)")
+    add("--verify", action="store_true", help="compare the results with a plain computation")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--cores", type=int, default=2, metavar="N", help="tasks that Spark runs at a time (2)")
 
 
 def run_workload(args: argparse.Namespace, family: Family) -> int:
@@ -108,30 +100,31 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
     workload, settings = family.from_options(args), _settings(args)
     check_java()
     from anabranch.loadtest.session import spark_session
-    from anabranch_bench.bench.workload_run import WorkloadRun
+    from anabranch_bench.reports.report import run_document, write_json
+    from anabranch_bench.runs import loaded_run
 
     print(f"{workload.name}: {workload.description}.", flush=True)
     print(f"Starting Spark and a state service with {settings.workers} workers ...", flush=True)
     with spark_session(args.cores, "2g") as (spark, folder), stop_on_interrupt() as interrupts:
-        run = WorkloadRun(
+        run = loaded_run.WorkloadRun(
             spark, folder, workload, settings, Display(settings).show, lambda: bool(interrupts)
         )
         try:
             run.run()
         finally:
-            show_summary(run.result)
-            if args.json:
-                args.json.write_text(json.dumps(run.result.to_json(), indent=1, default=str) + "\n")
-    if not run.result.is_right:
+            show_summary(run.result, settings.verify)
+            chosen = {name: getattr(settings, name) for name in ("duration", "workers", "strategy")}
+            write_json(args.json, run_document(run.result, **chosen))
+    if run.result.is_right is False:
         return EXIT_WRONG
-    return EXIT_INTERRUPTED if run.result.interrupted else 0
+    return EXIT_INTERRUPTED if run.result.is_interrupted else 0
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
     """Everything that can be wrong is found here, before Spark starts."""
     from anabranch.errors import InvalidArgument
     from anabranch.migration.strategies import check
-    from anabranch_bench.bench.workload_run import RunSettings
+    from anabranch_bench.runs.loaded_run import RunSettings
 
     check(args.strategy, {})
     if args.cores < 1:
@@ -150,7 +143,7 @@ def _settings(args: argparse.Namespace) -> RunSettings:
 def parse_rescale(text: str) -> Rescale:
     """`3@20s`: workers, and any time that `--duration` takes."""
     from anabranch.errors import InvalidArgument
-    from anabranch_bench.bench.workload_run import Rescale
+    from anabranch_bench.runs.loaded_run import Rescale
 
     workers, _, at = text.partition("@")
     try:
@@ -207,7 +200,7 @@ class Display:
             return
         self._waiting_at = -1
         latency = "-" if moment.latency is None else f"{moment.latency * 1000:,.0f} ms"
-        shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups.items())
+        shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups().items())
         since = f"{max(0.0, moment.seconds):.1f} s"
         print(f"{since:>8} {moment.rows:>12,} {latency:>10}  {shares}{done}", flush=True)
 
@@ -219,24 +212,17 @@ class Display:
         print(f"{'time':>8} {'rows done':>12} {'latency':>10}  key groups of each worker")
 
 
-def show_summary(result: RunResult) -> None:
-    """Rows, latency by phase, reconfigurations, verdicts."""
-    print(f"\n{'Interrupted. ' if result.interrupted else ''}{result.rows:,} rows in", end="")
-    print(f", {result.output_rows:,} rows out." if result.settings.verify else ".")
-    phases = result.phases()
-    if phases:
-        print(f"\n{'latency of rows':<26} {'p50':>9} {'p99':>9} {'peak':>9} {'rows/s':>10}")
-    for name, latency in phases:
-        cells = " ".join(
-            f"{value * 1000:>6,.0f} ms" if math.isfinite(value) else f"{'-':>9}"
-            for value in (latency.p50, latency.p99, latency.peak)
-        )
-        rate = f"{latency.throughput:,.0f}" if math.isfinite(latency.throughput) else "-"
-        print(f"{name:<26} {cells} {rate:>10}")
-    for change in result.changes:
-        print(f"\n{change.report}")
+def show_summary(result: RunResult, is_verified: bool) -> None:
+    """Rows, latency by phase, moves, what the oracle says."""
+    from anabranch_bench.reports.report import phase_lines
+
+    print(f"\n{'Interrupted. ' if result.is_interrupted else ''}{result.rows:,} rows in", end="")
+    print(f", {result.output_rows:,} rows out." if is_verified else ".")
+    print("", *phase_lines(result), sep="\n")
+    for move in result.moves:
+        print(f"\n{move.text}")
     print()
-    if not result.verdicts:
-        print("Not verified." if result.settings.verify else "Not verified: ask for --verify.")
-    for verdict in result.verdicts:
+    if not result.verifications:
+        print("Not verified." if is_verified else "Not verified: ask for --verify.")
+    for verdict in result.verifications:
         print(verdict, file=sys.stdout if verdict.is_right else sys.stderr)

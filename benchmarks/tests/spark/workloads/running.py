@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from anabranch import StateService
 from anabranch.loadtest.loaded_query import LoadedQuery
-from anabranch_bench.bench.workload_run import maker
+from anabranch_bench.runs.loaded_run import workload_query
+from anabranch_bench.runs.sides import ServiceSide
 from anabranch_bench.workloads.contract import Workload
 from anabranch_bench.workloads.verify import Collected, verify
 
@@ -29,7 +30,8 @@ class Running:
         self._workload = workload
         self.sink = Collected(list(workload.outputs))
         self.service = StateService(spark, str(folder / "state"), workers=2, key_groups=32)
-        self.query = LoadedQuery(maker(spark, self.service, workload), folder, 0, self.sink.write)
+        side = ServiceSide(self.service, workload_query(spark, workload))
+        self.query = LoadedQuery(side.make, folder, 0, self.sink.write)
 
     def __enter__(self) -> Running:
         self.query.start()

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.interrupted import interrupt
 
-from anabranch_bench.bench.workload_run import Moment, Rescale, RunSettings, WorkloadRun
+from anabranch_bench.runs.loaded_run import Rescale, RunSettings, WorkloadRun
+from anabranch_bench.runs.under_load import Moment
 from anabranch_bench.workloads.keycount import KeyCountConfig, KeyCountWorkload
 
 
@@ -22,11 +23,11 @@ def test_a_run_with_rescales(spark: SparkSession, tmp_path: Path) -> None:
     workload = KeyCountWorkload(KeyCountConfig(keys=500, preload=True))
     moments: list[Moment] = []
     result = WorkloadRun(spark, tmp_path, workload, settings, moments.append).run()
-    assert [str(v) for v in result.verdicts] == ["counts: all 500 rows are right"]
+    assert [str(v) for v in result.verifications] == ["counts: all 500 rows are right"]
     assert result.rows >= 500 + 4 * 2000
-    assert not result.interrupted
-    assert len(result.changes) == 2
-    assert result.changes[1].report.outcome == "done"
+    assert not result.is_interrupted
+    assert len(result.moves) == 2
+    assert result.moves[1].report["outcome"] == "done"
     assert {m.phase for m in moments} >= {"warming up", "load"}
     assert any(m.latency for m in moments)
     during = [latency for name, latency in result.phases() if name.startswith("during")]
@@ -44,9 +45,9 @@ def test_a_rescale_that_is_due_when_nobody_looks(spark: SparkSession, tmp_path: 
             time.sleep(settings.duration + 0.2 - moment.seconds)
 
     result = WorkloadRun(spark, tmp_path, workload, settings, show).run()
-    (change,) = result.changes
-    assert change.window.start > settings.duration
-    assert change.report.outcome == "done"
+    (move,) = result.moves
+    assert move.window.start > settings.duration
+    assert move.report["outcome"] == "done"
     assert result.is_right
 
 
@@ -63,9 +64,9 @@ def test_stopping_early_keeps_what_was_done(spark: SparkSession, tmp_path: Path)
         lambda: bool(seconds and seconds[-1] > 1.0),
     )
     result = run.run()
-    assert result.interrupted
+    assert result.is_interrupted
     assert result.is_right
-    assert result.verdicts
+    assert result.verifications
     assert result.timeline is not None
     assert result.timeline.end > 0
 

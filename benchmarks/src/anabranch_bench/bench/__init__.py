@@ -1,1 +1,0 @@
-"""Measurements: both sides in one run, on the same data, printed with their spread."""

@@ -1,0 +1,1 @@
+"""The benchmarks: for each one its plan, its settings and its goals."""

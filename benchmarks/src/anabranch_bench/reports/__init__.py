@@ -1,0 +1,1 @@
+"""Results for people (tables, lines, pictures) and for machines (JSON)."""

@@ -1,0 +1,1 @@
+"""What a run showed, what it is compared with, and what that says."""
