@@ -9,7 +9,7 @@ JOBS ?= 2
 .PHONY: help env java broker test check format unit coverage soak demo bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-QUICK := tests/test_architecture.py tests/unit tests/protocol tests/simulation tests/contract
+QUICK := tests/test_architecture.py tests/test_prose.py tests/unit tests/protocol tests/simulation tests/contract
 # What covers the pure folders; the seed makes properties draw the same examples each time.
 COVERING := tests/protocol tests/unit/migration tests/unit/model --hypothesis-seed=0
 

@@ -538,6 +538,20 @@ def test_a_part_of_an_epoch_that_is_gone_is_dropped(worker: Driver) -> None:
     assert forget == ForgetParts(OP, (G0,))
 
 
+def test_a_part_that_is_released_before_its_turn_is_read_whole(worker: Driver) -> None:
+    """Others of the transaction are applied first; without its record it must not pass for all."""
+    stored(worker, 1)
+    worker(GroupsGranted((G1,), 5))
+    worker.start(1, G1)
+    worker(GroupsLoaded(worker.tx))
+    worker.end()
+    worker.machine.owners.ready_first.add(G0)
+    worker.start(2, G0, G1)
+    worker(GroupsReleased((G0,), 6, W3))
+    (load,) = worker(TransactionApplied(worker.tx))
+    assert load == LoadGroups(worker.tx, (G0,), E1)
+
+
 # --- copies ------------------------------------------------------------------------------------
 
 

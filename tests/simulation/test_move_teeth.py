@@ -387,11 +387,6 @@ def stale_parts_are_used(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(residency, "_is_stale", lambda record, tx: False)
 
 
-def any_part_fits(patch: pytest.MonkeyPatch) -> None:
-    """A part is put in place whatever it is as of, and whatever is here."""
-    patch.setattr(residency, "_fits", lambda machine, record, offer: True)
-
-
 def parts_replace_what_transactions_work_on(patch: pytest.MonkeyPatch) -> None:
     """A part is put in place in the middle of a load."""
     patch.setattr(residency, "_must_wait", lambda machine, record, offer: False)
@@ -459,7 +454,7 @@ MUTATIONS: list[Patch] = [
     busy_replicas_stay,
     deltas_stay_at_the_source,
     stale_parts_are_used,
-    any_part_fits,
+    lost_parts_stay_at_their_source,
     parts_replace_what_transactions_work_on,
     broken_parts_are_used,
     nobody_goes_on_after_a_wait,
@@ -475,12 +470,12 @@ def test_mutation_is_found(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 RARE: list[tuple[Patch, int]] = [
-    (late_forwards_are_a_bug, 4350),
+    (late_forwards_are_a_bug, 939),
     (outputs_vanish_while_others_work, 3455),
     (released_parts_pass_for_the_whole, 16018),
     (deltas_survive_a_reload, 21503),
-    (unheard_targets_are_not_told, 1442),
-    (what_was_dropped_is_forgotten, 3796),
+    (unheard_targets_are_not_told, 5986),
+    (what_was_dropped_is_forgotten, 7646),
     (imports_do_not_wait_for_shadows, 6121),
 ]
 

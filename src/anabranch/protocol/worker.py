@@ -403,7 +403,12 @@ class WorkerMachine:
         """Those that must be brought here first, or completed."""
         base, held = tx.opened.base, self.held[tx.opened.operator]
         arriving = self.arrivals.groups[tx.opened.operator]
-        return tuple(g for g in groups if g not in held or held[g].as_of != base or g in arriving)
+        # A part without a record was released meanwhile: nobody completes it any more.
+        return tuple(
+            g
+            for g in groups
+            if g not in held or held[g].as_of != base or held[g].is_partial or g in arriving
+        )
 
     # -- bringing state here --
 

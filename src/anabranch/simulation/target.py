@@ -5,7 +5,7 @@ The machine decides; this only carries its effects out on the simulated memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from anabranch.migration.steps import Arrival
@@ -47,12 +47,17 @@ class Target:
         """What imports have brought and no transaction has used."""
         self.offers: dict[tuple[KeyGroup, int], tuple[protocol.PartOffered, Parcel, Then]] = {}
 
-    def forget(self, groups: Iterable[KeyGroup]) -> None:
+    def forget(self, groups: Collection[KeyGroup]) -> None:
         """The state of key groups was dropped or replaced."""
+        self.forget_parts(groups)
+        for group in groups:
+            self.process.source.replaced(group)
+
+    def forget_parts(self, groups: Collection[KeyGroup]) -> None:
+        """Key groups arrive no longer."""
         for group in groups:
             self.keys.pop(group, None)
             self.staged.pop(group, None)
-            self.process.source.replaced(group)
 
     def lacks(self, group: KeyGroup, key: int, missing: Iterable[int]) -> bool:
         """Whether a key's state is not here."""

@@ -259,9 +259,7 @@ class WorkerProcess:
                     self.memory.pop(group, None)
                     self.cache.pop(group, None)
             case protocol.ForgetParts():
-                for group in effect.groups:
-                    self.target.staged.pop(group, None)
-                    self.target.keys.pop(group, None)
+                self.target.forget_parts(effect.groups)
             case protocol.InstallPart():
                 self.target.install(effect)
             case protocol.AdoptPart():
