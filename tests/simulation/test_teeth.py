@@ -356,7 +356,7 @@ def test_mutation_is_found_by_the_oracle_alone(
     assert not summary.is_ok, f"{mutation.__name__} was not found in {SEEDS_MAX} seeds"
 
 
-@pytest.mark.parametrize("seed", [91, 1361])
+@pytest.mark.parametrize("seed", [91, 946])
 def test_rare_mutation_is_found_in_its_seeds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes an incomplete first batch and a restart before the next one begins."""
     first_batch_is_forgotten_in_a_restart(monkeypatch)

@@ -309,14 +309,24 @@ class MoveRun:
                 return self._resume(task, step.Outcome()) if up else []
             case step.Flip():
                 return self._grant(task)
-            case step.NextEpoch() | step.Together() | None:
-                return []  # others resume it
-            case step.Connect() | step.Copy() | step.CatchUp() | step.Import() | step.Lag():
-                return []
-            case step.Clean() | step.SaveAll() | step.LoadAll():
-                return []
-            case step.CloseGate() | step.OpenGate() | step.Shadow() | step.AddCount():
-                return []
+            case (
+                None
+                | step.NextEpoch()
+                | step.Together()
+                | step.Connect()
+                | step.Copy()
+                | step.CatchUp()
+                | step.Import()
+                | step.Lag()
+                | step.Clean()
+                | step.SaveAll()
+                | step.LoadAll()
+                | step.CloseGate()
+                | step.OpenGate()
+                | step.Shadow()
+                | step.AddCount()
+            ):
+                return []  # an epoch, a part or an order resumes it, or nothing has to
             case _:
                 unhandled(wanted)
 
@@ -403,9 +413,10 @@ class MoveRun:
     def _send(
         self, task: StrategyTask | None, worker: WorkerId, order: WorkerOrder
     ) -> list[Effect]:
-        # A process that has just started may own by its first grant what has flipped since.
-        is_release = order.kind is OrderKind.RELEASE
-        find = self.context.incarnation_told if is_release else self.context.incarnation_up
+        # A process that has just started may own by its first grant what has flipped since, and may
+        # have been copied from.
+        is_told = order.kind in (OrderKind.RELEASE, OrderKind.CLEAN)
+        find = self.context.incarnation_told if is_told else self.context.incarnation_up
         incarnation = find(worker)
         if incarnation is None:
             return []

@@ -21,6 +21,7 @@ from anabranch.errors import ProtocolViolation
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.protocol.arrivals import Activity, ArrivingGroup
+from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.ownership import STORE
 from anabranch.protocol.residency_messages import (
     AdoptPart,
@@ -453,6 +454,8 @@ def _fits(machine: WorkerMachine, record: ArrivingGroup, offer: PartOffered) -> 
             is_used = record.phase in (Residency.PARTIAL, Residency.STORED)
             is_missing = record.missing.issuperset(offer.bins) and bool(offer.bins)
             return is_used and is_missing and not _is_before(offer.as_of, record.origin)
+        case _:
+            unhandled(offer.kind)
 
 
 def _is_before(epoch: Epoch | None, other: Epoch | None) -> bool:
