@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,3 +145,53 @@ def test_files_of_the_repository_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`((?:tests|docs|src|benchmarks|scripts)/[\w./-]+)`", text)
     named += [f"src/anabranch/{path}" for path in re.findall(rf"`({MODULE})`", text)]
     assert not [path for path in named if not (ROOT / path).exists()]
+
+
+ERRORS = set(
+    re.findall(
+        r"^class (\w+)\(",
+        (ROOT / "src" / "anabranch" / "errors.py").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+)
+
+
+def messages(path: Path) -> Iterator[str]:
+    """What errors say that are made in a module; values are left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS:
+            yield text_of(node.args[0])
+
+
+def text_of(node: ast.expr) -> str:
+    """The literal part of a text."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr():
+            return "".join(text_of(part) for part in node.values)
+        case ast.BinOp():
+            return text_of(node.left) + text_of(node.right)
+        case _:
+            return ""
+
+
+def test_messages_of_errors_are_plain() -> None:
+    found = [
+        (path.name, text)
+        for folder in (ROOT / "src", ROOT / "benchmarks" / "src")
+        for path in folder.rglob("*.py")
+        for text in messages(path)
+    ]
+    assert len(found) > 100
+    long = [
+        text
+        for _, text in found
+        for part in END_OF_SENTENCE.split(text)
+        if len(part) > SENTENCE_CHARACTERS_MAX
+    ]
+    assert not long
+    words = re.compile(r"\b(" + "|".join(map(re.escape, [*BANNED, "anew", "goes on"])) + r")\b")
+    assert not [(name, text) for name, text in found if words.search(text.lower())]

@@ -87,7 +87,7 @@ def test_goes_on_after_the_savepoints_batch(made: tuple[Path, Oracle], tmp_path:
     savepoint, oracle = copied(made, tmp_path)
     restored(tmp_path / "new", savepoint)
     with Cluster(tmp_path / "new", workers=2) as cluster:
-        with pytest.raises(EpochGap, match=r"as of batch 20.*goes on at batch 21"):
+        with pytest.raises(EpochGap, match=r"as of batch 20.*continues at batch 21"):
             cluster.run_batch(22, KEYS)
         run(cluster, oracle, range(21, 24))
     # It is restored once: the program may say so each time.

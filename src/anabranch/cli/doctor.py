@@ -1,4 +1,4 @@
-"""`anabranch doctor`: can this machine run Anabranch, and if not, what mends it."""
+"""`anabranch doctor`: can this machine run Anabranch, and if not, what fixes it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def register(subparsers: Subparsers) -> None:
         "doctor",
         help="check this machine",
         description="Checks that Python, Java and the libraries here can run Anabranch, and which "
-        "extras are installed. Exit code 0 if all is well, 1 if something must be mended.",
+        "extras are installed. Exit code 0 if all is well, 1 if something must be fixed.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order in which one would mend them."""
+    """All findings, in the order in which one would fix them."""
     about = metadata("anabranch")
     required = [line for line in about.get_all("Requires-Dist", []) if "extra ==" not in line]
     ranges = dict(map(_name_and_range, required))
@@ -182,5 +182,5 @@ def _as_text(findings: list[Finding], healthy: bool) -> str:
         mark = "NO" if not finding.ok else "--" if finding.is_missing else "ok"
         lines.append(f"{mark}  {finding.name:11} {finding.value}")
         lines += [f"      {line}" for line in finding.advice.splitlines()]
-    lines += ["", "All is well." if healthy else "Something must be mended: see NO above."]
+    lines += ["", "All is well." if healthy else "Something must be fixed: see NO above."]
     return "\n".join(lines)

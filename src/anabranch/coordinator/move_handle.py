@@ -154,7 +154,8 @@ class MoveHandle:
         if self._outcome.startswith("failed"):
             raise ReconfigurationFailed(
                 f"The reconfiguration ({self.strategy}) {self._outcome} Key groups that had not "
-                "moved stay where they were; the query goes on. Mend the cause and ask again."
+                "moved stay where they were, and the query keeps running. Fix the cause and ask "
+                "again."
             )
         if self._outcome == STOPPED:
             raise ServiceUnavailable(

@@ -127,7 +127,7 @@ class MoveRunner:
         return drained(self.wanted(), self.plan().owners, worker)
 
     def rebalance(self) -> TargetLayout:
-        """Plan by measured load: rows lately, or bytes if there are none or not all are known."""
+        """Plan by measured load: recent rows, or bytes if there are none or not all are known."""
         loads = self._loads()
         is_known = not any(load.unseen for load in loads.values())
         by_rows = is_known and any(load.rows for load in loads.values())

@@ -28,7 +28,7 @@ class ImportPriority(Enum):
 
     INDEX = "index"
     HOT = "hot"
-    """Key groups and bins with most rows lately first."""
+    """Key groups and bins with most recent rows first."""
     WAITING = "waiting"
     """What transactions wait for first, then by rows that arrived for it per byte of state."""
 

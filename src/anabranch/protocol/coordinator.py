@@ -200,7 +200,9 @@ class CoordinatorMachine:
         if view.first is None:
             view.first = old.first
         view.writing = old.writing  # it cannot be called back: the next write waits for its end
-        error = ServiceUnavailable("The operator was defined anew; this task's result is not used.")
+        error = ServiceUnavailable(
+            "The operator was defined again; this task's result is not used."
+        )
         refusals: list[Effect] = [RefuseRequest(t.request, error) for t in old.waiting_commit]
         return refusals + self.moves.epoch_passed()  # nobody waits for its batch any more
 
@@ -240,7 +242,7 @@ class CoordinatorMachine:
             if view.phase is WorkerPhase.FAILED:
                 error = ServiceUnavailable(
                     f"Worker {worker} could not be started {STARTS_MAX} times in a row: "
-                    f"{view.reason} See the worker's messages above, mend the cause and start the "
+                    f"{view.reason} See the worker's messages above, fix the cause and start the "
                     "service again."
                 )
                 return [RefuseRequest(event.request, error)]

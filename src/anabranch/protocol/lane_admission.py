@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def unknown(operator: str) -> AnabranchError:
     """An operator that nobody has defined here."""
     return ServiceUnavailable(
-        f"Operator '{operator}' is not known to this service. Start the query anew from the "
+        f"Operator '{operator}' is not known to this service. Start the query again from the "
         "program that defines the operator."
     )
 
@@ -33,7 +33,7 @@ def begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | No
         return StateMismatch(
             f"The state of operator '{event.operator}' belongs to query {operator.query_id}, but "
             f"query {event.query_id} asked for it. Start the query with the checkpoint it had "
-            "before, or give the operator another name (or another location) to start anew."
+            "before, or give the operator another name (or another location) to start empty."
         )
     current, committed = operator.current, operator.committed
     if current is not None:
@@ -67,9 +67,9 @@ def _no_state(event: LaneBegan) -> AnabranchError:
     return EpochGap(
         f"Spark asked for batch {event.epoch} of operator '{event.operator}', but the state "
         "location holds nothing of it. If its state is elsewhere (another location or name), "
-        "point to it. If foreachBatch did not use its DataFrame in the first batch, let it, and "
-        "start the query with a new checkpoint. If the operator is new in this query and shall "
-        f"start empty here, say StateService(..., start_empty=['{event.operator}'])."
+        "point to it. If foreachBatch did not use its DataFrame in the first batch, use it there "
+        "and start the query with a new checkpoint. If the operator is new in this query and must "
+        f"start empty, pass StateService(..., start_empty=['{event.operator}'])."
     )
 
 
@@ -84,7 +84,7 @@ def _first_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
     return EpochGap(
         f"Spark asked for batch {event.epoch} of operator '{event.operator}', whose state was "
         f"restored from a savepoint as of batch {restored}. Start the query {new}with the "
-        f"savepoint's own checkpoint, which goes on at batch {restored + 1} (anabranch savepoint "
+        f"savepoint's own checkpoint, which continues at batch {restored + 1} (anabranch savepoint "
         "checkpoint). Nothing was changed."
     )
 

@@ -58,7 +58,7 @@ def outputs_error(machine: WorkerMachine, tx: Tx) -> AnabranchError | None:
         is_here = group in held and held[group].outputs_of == tx.opened.epoch
         if group not in tx.forwarded and not is_here:
             return ServiceUnavailable(
-                f"Key group {group} has moved on while others worked; the lane asks again."
+                f"Key group {group} moved away while the transaction waited; the lane asks again."
             )
     return None
 
@@ -97,7 +97,9 @@ def answers(held: HeldGroup, tx: Tx, group: KeyGroup) -> bool:
 
 def redefined(event: OperatorInstalled) -> AnabranchError:
     """What the lanes of transactions hear that were made for the definition before."""
-    return ServiceUnavailable(f"Operator '{event.operator}' was defined anew; the lane asks again.")
+    return ServiceUnavailable(
+        f"Operator '{event.operator}' was defined again; the lane asks again."
+    )
 
 
 def replaced(event: TransactionOpened) -> AnabranchError:

@@ -135,8 +135,8 @@ class LaneRun:
             raise ServiceUnavailable(
                 f"Rows of operator '{self._config.operator}' were sent {ATTEMPTS_MAX} times, and "
                 f"each time a worker went away. Last: {self._failure._message} A processor that "
-                "ends its process or needs more memory than there is shows like this: see the exit "
-                "codes that the driver logged."
+                "exits its process or runs out of memory looks like this: see the exit codes in "
+                "the driver's log."
             )
         self._finish()
         for batch in self._outputs:

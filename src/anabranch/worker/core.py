@@ -174,7 +174,7 @@ class WorkerCore:
         return sum(state.num_bytes for slot in slots for state in list(slot.states.values()))
 
     def heat(self, operator: str) -> str | None:
-        """Rows lately of key groups that are owned here; None: the operator is not known."""
+        """Recent rows of key groups that are owned here; None: the operator is not known."""
         with self.changed:
             slot, owned = self.slots.get(operator), list(self.machine.granted)
         return None if slot is None else encode_heat(slot.heat_of(owned))

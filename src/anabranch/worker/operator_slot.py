@@ -54,7 +54,7 @@ class OperatorSlot:
     """Since snapshots were last thought of."""
     snapshot_debt: float = 0.0
     """Bytes that snapshots have written too early."""
-    rows_lately: dict[int, float] = field(default_factory=dict)
+    recent_rows: dict[int, float] = field(default_factory=dict)
     """Rows of each key group lately: the last batches count most."""
     apply_lock: threading.Lock = field(default_factory=threading.Lock)
     """State changes only under it."""
@@ -67,7 +67,7 @@ class OperatorSlot:
     pins: Counter[int] = field(default_factory=Counter)
     """Key groups that other workers are reading: should they be owned again, transactions wait."""
     heat: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    """Rows lately, by key group and bin."""
+    """Recent rows, by key group and bin."""
     committed: int | None = None
     """The last epoch that this worker knows to exist."""
     views: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -207,12 +207,12 @@ class OperatorSlot:
         epoch, size, *rows = wear
         self.wear[group] = Wear(epoch, size)
         if rows:  # from another worker: what it has seen counts here too
-            self.rows_lately[group] = float(rows[0])
+            self.recent_rows[group] = float(rows[0])
 
     def wear_of(self, group: int) -> list[int]:
-        """For the worker that gets the key group; the store knows nothing of rows lately."""
+        """For the worker that gets the key group; the store knows nothing of recent rows."""
         wear = self.wear.get(group, Wear(-1))
-        rows = [round(self.rows_lately[group])] if group in self.rows_lately else []
+        rows = [round(self.recent_rows[group])] if group in self.recent_rows else []
         return [wear.snapshot_epoch, wear.bytes, *rows]
 
     def unexpired(self, group: int, rest: Sections, here: Sections, stored: LazyReader) -> Sections:
@@ -234,7 +234,7 @@ class OperatorSlot:
         self.heat = self.heat * DECAY + np.bincount(at, minlength=len(self.heat))
 
     def heat_of(self, groups: Collection[int]) -> npt.NDArray[np.float64]:
-        """Rows lately by key group and bin, of some key groups."""
+        """Recent rows by key group and bin, of some key groups."""
         rows = self.heat.reshape(self.keyspace.groups, self.keyspace.bins)
         mine = np.zeros(self.keyspace.groups, bool)
         mine[list(groups)] = True
@@ -265,11 +265,11 @@ class OperatorSlot:
         """Count rows for rebalancing."""
         self.rows_seen += sum(rows)
         for group, count in zip(groups, rows, strict=True):
-            self.rows_lately[group] = DECAY * self.rows_lately.get(group, 0.0) + count
+            self.recent_rows[group] = DECAY * self.recent_rows.get(group, 0.0) + count
 
     def load_of(self, group: int) -> GroupLoad:
-        """Bytes and rows lately of a key group; whether no batch has been here since it came."""
-        rows = self.rows_lately.get(group)
+        """Bytes and recent rows of a key group; whether no batch has been here since it came."""
+        rows = self.recent_rows.get(group)
         size = self.states[group].num_bytes
         return GroupLoad(size, round(rows or 0), int(rows is None))
 

@@ -48,7 +48,7 @@ def test_what_is_wrong_is_said_with_its_cure(
     text = capsys.readouterr().out
     assert "NO  java        not ready" in text
     assert "Install it:\n        so" in text
-    assert "Something must be mended" in text
+    assert "Something must be fixed" in text
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"]["java"]["ok"] is False
 

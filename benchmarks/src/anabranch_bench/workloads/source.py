@@ -1,4 +1,4 @@
-"""Events as a Spark source: rows by number, as far as a pace allows, the same after a restart."""
+"""Events as a Spark source: rows by number, as far as a schedule allows, the same after a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SLICE_ROWS = 32_768
 _numbers = itertools.count(1)
 
 
-class Pace(Protocol):
+class EmissionSchedule(Protocol):
     """How far a stream may be read. Picklable; asked once for each batch, by one reader."""
 
     def end_of_batch(self, start: int, now: float) -> int:
@@ -85,14 +85,14 @@ def read_places(events: Events, places: Places) -> Iterator[Any]:
 class EventStreamReader(DataSourceStreamReader):
     """Streams events. Offsets are row numbers."""
 
-    def __init__(self, events: Events, pace: Pace, parts: int) -> None:
+    def __init__(self, events: Events, schedule: EmissionSchedule, parts: int) -> None:
         if "start" not in inspect.signature(DataSourceStreamReader.latestOffset).parameters:
             raise InvalidArgument(
-                "Workloads need PySpark 4.2 or newer: the sources of older ones are not told where "
-                "a query goes on."
+                "Workloads need PySpark 4.2 or newer: the sources of older ones do not learn "
+                "where a query continues."
             )
         self._events = events
-        self._pace = pace
+        self._schedule = schedule
         self._parts = parts
 
     def initialOffset(self) -> dict[str, int]:
@@ -100,8 +100,8 @@ class EventStreamReader(DataSourceStreamReader):
         return {"row": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """As far as the pace allows."""
-        return {"row": self._pace.end_of_batch(start["row"], time.time())}
+        """As far as the schedule allows."""
+        return {"row": self._schedule.end_of_batch(start["row"], time.time())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Neighbouring pieces of the batch."""
@@ -136,14 +136,14 @@ def spark_schema(events: Events) -> StructType:
     return from_arrow_schema(events.schema)
 
 
-def event_stream(spark: SparkSession, events: Events, pace: Pace) -> DataFrame:
-    """A streaming DataFrame of events that is read as far as `pace` allows."""
+def event_stream(spark: SparkSession, events: Events, schedule: EmissionSchedule) -> DataFrame:
+    """A streaming DataFrame of events that is read as far as `schedule` allows."""
     # Spark looks a source up again when a query starts: each needs a name of its own.
     source = f"anabranch_events_{next(_numbers)}"
     parts = spark.sparkContext.defaultParallelism
 
     class Stream(DataSource):
-        """Carries events and pace in its closure."""
+        """Carries events and schedule in its closure."""
 
         @classmethod
         def name(cls) -> str:
@@ -153,7 +153,7 @@ def event_stream(spark: SparkSession, events: Events, pace: Pace) -> DataFrame:
             return spark_schema(events)
 
         def streamReader(self, schema: StructType) -> EventStreamReader:
-            return EventStreamReader(events, pace, parts)
+            return EventStreamReader(events, schedule, parts)
 
     spark.dataSource.register(Stream)
     return spark.readStream.format(source).load()

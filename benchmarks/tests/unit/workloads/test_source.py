@@ -1,4 +1,4 @@
-"""Pace and pieces of a stream."""
+"""Schedule and pieces of a stream."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def replay(table: GroupTable, log: pa.Table) -> None:
             kept[part.value] = rows < 0
             if (entries.is_new[left] & (rows < 0) | (rows >= 0) & is_gone[rows]).any():
                 raise CorruptState(
-                    "A changelog refers to state that is not there: files of an earlier epoch were "
+                    "A changelog refers to missing state: files of an earlier epoch were "
                     "lost or changed. Restore the state location from a backup."
                 )
         columns.append(column.take(pa.array(rows, mask=rows < 0)))

@@ -281,7 +281,7 @@ class Exports:
         return messages.GroupEpochs(found)
 
     def heat(self, request: messages.Heat) -> messages.GroupHeat:
-        """Rows lately for each bin of key groups."""
+        """Recent rows for each bin of key groups."""
         slot = self._core.slot(request.operator)
         rows = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)
         states = {group: slot.states.get(group) for group in request.groups}

@@ -104,7 +104,7 @@ class Eviction:
         return cold
 
     def _heat(self, slot: OperatorSlot) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Rows lately. Those of operators without batches count less with each commit of others."""
+        """Recent rows. Those of operators without batches count less with each commit of others."""
         age = self._commits - self._last_commit.get(slot.name, 0)
         weight: float = DECAY ** (age / max(1, len(self._last_commit)))
         return weight * slot.heat.reshape(slot.keyspace.groups, slot.keyspace.bins)

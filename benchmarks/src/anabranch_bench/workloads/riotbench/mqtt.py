@@ -59,7 +59,7 @@ class Broker:
         if program is None:
             raise InvalidArgument(
                 "Mosquitto is not installed. Install it (Debian: apt-get install mosquitto), or "
-                "name a broker that runs with --broker host:port."
+                "name a running broker with --broker host:port."
             )
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
