@@ -72,12 +72,12 @@ def test_an_import_waits_for_a_shadow_that_began_before_the_grant(
         assert pair.w2.exchange(2, [MOVED], 6)[0] == counted(3)
 
 
-def test_a_pace_is_kept_and_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_is_kept_and_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Pair(tmp_path) as pair, ThreadPoolExecutor(1) as pool:
         pair.w1.exchange(0, ALL, 1)
         limiter = pair.w2.worker._orders._limiter
         held_up = Watch(monkeypatch, limiter, "take", lambda: limiter.is_limited)
-        # A byte a second: without the change of pace it takes many minutes.
+        # A byte a second: without the change of rate it takes many minutes.
         copying = pool.submit(pair.order, pair.w2, "copy", 2, rate=1)
         held_up.wait()
         assert pair.w1.exchange(1, ALL, 1)[0]  # the source goes on
@@ -128,6 +128,28 @@ def test_nothing_is_exported_while_a_shadow_changes_it(
         pair.w1.wait(busy=False)
     assert [type(head) for head, _ in sent] == [SliceHead, GoneHead]
     assert {row["n"] for table in sent[0][1].values() for row in table.to_pylist()} == {1}
+
+
+def test_an_owner_refuses_at_once_while_its_own_transaction_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction may be waiting for the worker that asks: both would wait for each other."""
+    bins = tuple(range(KEYSPACE.bins))
+    wanted = GroupRequest(MOVED, None, None, "s", bins, Need.ALL, bins)
+    with Pair(tmp_path, Slow()) as pair, ThreadPoolExecutor(1) as pool:
+        pair.w1.exchange(0, ALL, 1)
+        monkeypatch.setattr(SlowEngine, "has_changed", threading.Event())
+        monkeypatch.setattr(SlowEngine, "goes_on", threading.Event())
+        running = pool.submit(pair.w1.exchange, 1, ALL, 1)
+        assert SlowEngine.has_changed.wait(20)
+        address = pair.w2.server.address
+        fetch = Fetch(NAME, 1, WorkerId("w2"), address, 1, None, (wanted,))  # not newer
+        heads = [type(head) for head, _ in pair.w1.worker._exports.fetch(fetch)]
+        assert not running.done()
+        assert SlowEngine.goes_on is not None
+        SlowEngine.goes_on.set()
+        assert running.result(20)[0]
+    assert heads == [GoneHead]
 
 
 def test_a_copy_that_came_to_nothing_leaves_no_log(tmp_path: Path) -> None:
