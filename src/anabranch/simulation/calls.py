@@ -15,10 +15,10 @@ LOST_SHARE = 0.02
 """Calls whose reply never comes although the other one has done its part."""
 
 Then = Callable[[Any], None]
-Serve = Callable[["WorkerProcess", "Call"], None]
+Serve = Callable[["WorkerProcess", "SimulatedCall"], None]
 
 
-class Call:
+class SimulatedCall:
     """One call; it ends once, with a reply or with None."""
 
     __slots__ = ("caller", "cluster", "ends", "is_over", "label", "process", "then")
@@ -59,7 +59,7 @@ class Call:
 
 
 def ask(caller: WorkerProcess, peer: WorkerId, label: str, serve: Serve, then: Then) -> None:
-    """Call another worker by its name; `then` gets the reply, None if there is none."""
+    """SimulatedCall another worker by its name; `then` gets the reply, None if there is none."""
     cluster = caller.cluster
     process = cluster.reachable(caller, peer)
     if process is None:
@@ -68,7 +68,7 @@ def ask(caller: WorkerProcess, peer: WorkerId, label: str, serve: Serve, then: T
             scheduler.delay(4), f"{caller.name} cannot reach {peer}", _lost, caller, then
         )
         return
-    call = Call(caller, process, f"{process.name} {label}", then)
+    call = SimulatedCall(caller, process, f"{process.name} {label}", then)
     cluster.network.send(call.ends, None, f"{caller.name} asks {call.label}", call.arrive, serve)
 
 

@@ -15,7 +15,7 @@ from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.driver import SparkDriver
 from anabranch.simulation.faults import FaultState
-from anabranch.simulation.lane import RETRY_TICKS, Answer, LaneTask, Reply
+from anabranch.simulation.lane import RETRY_TICKS, Answer, Reply, SimulatedLane
 from anabranch.simulation.moves import Moves
 from anabranch.simulation.network import Network
 from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
@@ -55,7 +55,7 @@ class Cluster:
         self.processes: dict[WorkerId, WorkerProcess] = {}
         """The newest process of each worker."""
         self.zombies: list[WorkerProcess] = []
-        self.requests: dict[int, LaneTask] = {}
+        self.requests: dict[int, SimulatedLane] = {}
         self.request_count = 0
         self.exchange_count = 0
         self.counts: Counter[str] = Counter()
@@ -72,13 +72,13 @@ class Cluster:
 
     # -- lanes and the coordinator --
 
-    def next_request(self, task: LaneTask) -> int:
+    def next_request(self, task: SimulatedLane) -> int:
         """An id for a call."""
         self.request_count += 1
         self.requests[self.request_count] = task
         return self.request_count
 
-    def call(self, task: LaneTask, event: control.Event, label: str) -> None:
+    def call(self, task: SimulatedLane, event: control.Event, label: str) -> None:
         """A lane calls the coordinator that it knows; one that died meanwhile never answers."""
         ends = ("C", f"L{task.lane}")
         self.network.send(ends, None, label, self.coordinator.handle, event)
@@ -93,7 +93,7 @@ class Cluster:
 
     def open_exchange(
         self,
-        task: LaneTask | Forward,
+        task: SimulatedLane | Forward,
         process: WorkerProcess,
         ends: tuple[str, str],
         opened: data.TransactionOpened,

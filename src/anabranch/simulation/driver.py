@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, EpochGap, IncompleteBatch, ServiceUnavailable
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.lane import LaneTask
+from anabranch.simulation.lane import SimulatedLane
 from anabranch.simulation.oracle import Outputs
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class SparkDriver:
         self.run = 0
         """Counts executions of batches; tasks of an older one are not listened to."""
         self.attempts = 0
-        self.tasks: list[LaneTask] = []
-        self.done: dict[int, LaneTask] = {}
+        self.tasks: list[SimulatedLane] = []
+        self.done: dict[int, SimulatedLane] = {}
         self.failures: dict[int, int] = {}
         self.actions_left = 0
         """Further times that foreachBatch runs the plan of this batch."""
@@ -93,12 +93,12 @@ class SparkDriver:
     def launch(self, lane: int) -> None:
         """Start an attempt of a lane."""
         self.attempts += 1
-        task = LaneTask(self.cluster, self.run, self.epoch, lane, self.lanes, self.attempts)
+        task = SimulatedLane(self.cluster, self.run, self.epoch, lane, self.lanes, self.attempts)
         self.tasks.append(task)
         scheduler = self.cluster.scheduler
         scheduler.after(scheduler.delay(LAUNCH_TICKS), "", task.begin)
 
-    def task_done(self, task: LaneTask) -> None:
+    def task_done(self, task: SimulatedLane) -> None:
         """An attempt has all outputs; the first one counts, as in Spark."""
         if task.run != self.run or task.lane in self.done:
             return
@@ -140,7 +140,7 @@ class SparkDriver:
 
     # -- failures --
 
-    def task_failed(self, task: LaneTask, error: AnabranchError) -> None:
+    def task_failed(self, task: SimulatedLane, error: AnabranchError) -> None:
         """An attempt ended with an error."""
         if task.run != self.run or task.lane in self.done:
             return  # a late or needless attempt: nobody asks for its result
@@ -162,10 +162,10 @@ class SparkDriver:
         label = f"Spark commits batch {self.epoch} in spite of an error"
         self.cluster.scheduler.after(1, label, self._commit, self.run, False)
 
-    def _has_other_attempt(self, task: LaneTask) -> bool:
+    def _has_other_attempt(self, task: SimulatedLane) -> bool:
         return any(t.lane == task.lane and t.is_alive for t in self.tasks)
 
-    def _refused(self, task: LaneTask, error: AnabranchError) -> None:
+    def _refused(self, task: SimulatedLane, error: AnabranchError) -> None:
         if not self.may_be_refused:
             raise Failure(f"{task.name} failed without a reason: {error}")
         self.stop()
@@ -176,7 +176,7 @@ class SparkDriver:
             raise Failure(f"the query failed without a reason: {error}")
         self.cluster.crash_driver()  # the operator mends the cause and starts anew
 
-    def _kill_later(self, task: LaneTask) -> None:
+    def _kill_later(self, task: SimulatedLane) -> None:
         if task.is_alive:
             scheduler = self.cluster.scheduler
             delay = scheduler.delay(KILL_TICKS)

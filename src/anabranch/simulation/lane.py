@@ -27,7 +27,7 @@ Reply = protocol.GrantLane | protocol.ConfirmFinish | protocol.RefuseRequest
 Answer = tuple[dict[int, Outputs], tuple[TransactionReport, ...]]
 
 
-class LaneTask:
+class SimulatedLane:
     """One attempt of one lane in one batch."""
 
     __slots__ = (

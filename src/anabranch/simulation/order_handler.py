@@ -11,9 +11,9 @@ from anabranch.protocol import worker as protocol
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.residency import importable
-from anabranch.simulation.calls import Call, ask
+from anabranch.simulation.calls import SimulatedCall, ask
 from anabranch.simulation.oracle import OPERATOR, Changes, merge
-from anabranch.simulation.parcels import BINS, Parcel, ParcelKind
+from anabranch.simulation.parcels import BINS, ParcelKind, SimulatedParcel
 from anabranch.simulation.target import want_all
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Job:
     def _ask(
         self,
         label: str,
-        serve: Callable[[WorkerProcess, Call], None],
+        serve: Callable[[WorkerProcess, SimulatedCall], None],
         then: Callable[..., None],
     ) -> None:
         ask(self.process, self.peer, f"{self.order.kind.value} {label}", serve, then)
@@ -220,7 +220,9 @@ class Job:
             lambda reply: self._copied(group, session, state, reply),
         )
 
-    def _copied(self, group: KeyGroup, session: int, state: Changes, delta: Parcel | None) -> None:
+    def _copied(
+        self, group: KeyGroup, session: int, state: Changes, delta: SimulatedParcel | None
+    ) -> None:
         process = self.process
         if delta is not None and self._is_of_use(group):
             process.target.forget([group])
@@ -245,7 +247,7 @@ class Job:
             self._slice(group, 0, 0, {})
             return
 
-        def then(delta: Parcel | None) -> None:
+        def then(delta: SimulatedParcel | None) -> None:
             process = self.process
             # A shadow transaction may have brought it forward meanwhile.
             is_same = self._replica(group) == replica
@@ -314,13 +316,13 @@ class Job:
         found = importable(self.process.machine, self.left[:1], self.order.version)
         return next((request for _, request in found if request.source == self.peer), None)
 
-    def _received(self, request: protocol.SourceRequest, parcel: Parcel | None) -> None:
+    def _received(self, request: protocol.SourceRequest, parcel: SimulatedParcel | None) -> None:
         """Pieces come one after the other; transactions may await the last one."""
         group = ((request.group, request.session),)
         self.process.handle(protocol.PartReceiving(OPERATOR, group))
         self._after(self.pace, lambda: self._offer(request, parcel))
 
-    def _offer(self, request: protocol.SourceRequest, parcel: Parcel | None) -> None:
+    def _offer(self, request: protocol.SourceRequest, parcel: SimulatedParcel | None) -> None:
         process, group, session = self.process, request.group, request.session
         process.handle(protocol.ReceivingEnded(OPERATOR, ((group, session),)))
         found = self._from_source(request, parcel) if parcel else self._from_store(request)
@@ -331,8 +333,8 @@ class Job:
         process.target.offer(*found, lambda done: self._next(group, done, is_last or not done))
 
     def _from_source(
-        self, request: protocol.SourceRequest, parcel: Parcel
-    ) -> tuple[protocol.PartOffered, Parcel]:
+        self, request: protocol.SourceRequest, parcel: SimulatedParcel
+    ) -> tuple[protocol.PartOffered, SimulatedParcel]:
         bins, since = parcel.bins.intersection(request.missing), None
         kind = protocol.PartKind.BINS
         if parcel.kind is ParcelKind.DELTA:
@@ -343,7 +345,7 @@ class Job:
 
     def _from_store(
         self, request: protocol.SourceRequest
-    ) -> tuple[protocol.PartOffered, Parcel] | None:
+    ) -> tuple[protocol.PartOffered, SimulatedParcel] | None:
         """The source does not have it: sometimes the last epoch is tried, else a transaction."""
         store = self.process.cluster.store
         latest, _ = store.latest()
@@ -353,7 +355,7 @@ class Job:
         kind = protocol.PartKind.REST if is_used else protocol.PartKind.WHOLE
         as_of, bins = Epoch(latest), frozenset(request.missing)
         place = OPERATOR, request.group, request.session
-        parcel = Parcel(ParcelKind.FULL, as_of, dict(store.restore(request.group, latest)))
+        parcel = SimulatedParcel(ParcelKind.FULL, as_of, dict(store.restore(request.group, latest)))
         return protocol.PartOffered(*place, kind, as_of, bins), parcel
 
     def _next(self, group: KeyGroup, is_done: bool, is_last: bool) -> None:

@@ -47,7 +47,7 @@ class ParcelKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class SimulatedParcel:
     """What a source sends of one key group."""
 
     kind: ParcelKind

@@ -8,10 +8,17 @@ from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.simulation.oracle import OPERATOR, Changes, GroupState
-from anabranch.simulation.parcels import ALL_BINS, Journal, Parcel, ParcelKind, Want, bin_of
+from anabranch.simulation.parcels import (
+    ALL_BINS,
+    Journal,
+    ParcelKind,
+    SimulatedParcel,
+    Want,
+    bin_of,
+)
 
 if TYPE_CHECKING:
-    from anabranch.simulation.calls import Call
+    from anabranch.simulation.calls import SimulatedCall
     from anabranch.simulation.worker import WorkerProcess
 
 
@@ -47,7 +54,7 @@ class Source:
 
     # -- handshake and import --
 
-    def fetch(self, call: Call, wants: list[Want]) -> None:
+    def fetch(self, call: SimulatedCall, wants: list[Want]) -> None:
         """Give key groups away: own them no longer, finish what runs, then answer."""
         process = self.process
         for want in wants:
@@ -58,10 +65,10 @@ class Source:
         groups = [want.group for want in wants if not owners.is_owner(want.group)]
         process.when_idle(groups, lambda: self._answer(call, wants))
 
-    def _answer(self, call: Call, wants: list[Want]) -> None:
+    def _answer(self, call: SimulatedCall, wants: list[Want]) -> None:
         call.answer([self._parcel(call.caller.worker, want) for want in wants])
 
-    def _parcel(self, target: WorkerId, want: Want) -> Parcel | None:
+    def _parcel(self, target: WorkerId, want: Want) -> SimulatedParcel | None:
         machine, group = self.process.machine, want.group
         held = machine.held.get(OPERATOR, {}).get(group)
         if held is None or held.is_partial or self._refuses(group):
@@ -77,23 +84,27 @@ class Source:
         if want.mode is Arrival.KEY:
             keys = want.keys | _due(state, want)
             entries: Changes = {key: state.get(key) for key in keys}
-            return Parcel(ParcelKind.PART, held.as_of, entries, frozenset(), keys)
+            return SimulatedParcel(ParcelKind.PART, held.as_of, entries, frozenset(), keys)
         if want.mode is Arrival.BIN or want.bins != ALL_BINS:
             bins = want.bins | {bin_of(key) for key in _due(state, want)}
             found: Changes = {k: v for k, v in state.items() if bin_of(k) in bins}
-            return Parcel(ParcelKind.PART, held.as_of, found, bins)
-        return Parcel(ParcelKind.FULL, held.as_of, dict(state))
+            return SimulatedParcel(ParcelKind.PART, held.as_of, found, bins)
+        return SimulatedParcel(ParcelKind.FULL, held.as_of, dict(state))
 
     def _refuses(self, group: KeyGroup) -> bool:
         return self.process.machine.owners.is_owner(group)
 
     # -- copies --
 
-    def slice(self, call: Call, group: KeyGroup, number: int, session: int, version: int) -> None:
+    def slice(
+        self, call: SimulatedCall, group: KeyGroup, number: int, session: int, version: int
+    ) -> None:
         """One slice of a copy; the first one starts to keep changes."""
         self.process.when_idle([group], lambda: self._slice(call, group, number, session, version))
 
-    def _slice(self, call: Call, group: KeyGroup, number: int, session: int, version: int) -> None:
+    def _slice(
+        self, call: SimulatedCall, group: KeyGroup, number: int, session: int, version: int
+    ) -> None:
         process, target = self.process, call.caller.worker
         held = process.machine.held.get(OPERATOR, {}).get(group)
         if held is None or held.is_partial or process.cleaned.get(group, process.version) > version:
@@ -114,14 +125,14 @@ class Source:
             (session, journal.start, {k: v for k, v in state.items() if bin_of(k) == number})
         )
 
-    def delta(self, call: Call, group: KeyGroup, replica: tuple[int, int | None]) -> None:
+    def delta(self, call: SimulatedCall, group: KeyGroup, replica: tuple[int, int | None]) -> None:
         """What has changed since a replica's epoch."""
         target = call.caller.worker
         self.process.when_idle([group], lambda: call.answer(self._delta(group, target, replica)))
 
     def _delta(
         self, group: KeyGroup, target: WorkerId, replica: tuple[int, int | None]
-    ) -> Parcel | None:
+    ) -> SimulatedParcel | None:
         """None: the replica does not lead to what is here."""
         journal = self.journals.get(group, {}).get(target)
         held = self.process.machine.held.get(OPERATOR, {}).get(group)
@@ -130,9 +141,9 @@ class Source:
             return None
         if _order(as_of) < _order(journal.start) or _order(as_of) > _order(held.as_of):
             return None
-        return Parcel(ParcelKind.DELTA, held.as_of, journal.since(as_of))
+        return SimulatedParcel(ParcelKind.DELTA, held.as_of, journal.since(as_of))
 
-    def epochs(self, call: Call, groups: tuple[KeyGroup, ...]) -> None:
+    def epochs(self, call: SimulatedCall, groups: tuple[KeyGroup, ...]) -> None:
         """As of which epoch key groups are here."""
         held = self.process.machine.held.get(OPERATOR, {})
         call.answer({g: held[g].as_of for g in groups if g in held})

@@ -10,7 +10,7 @@ from anabranch.protocol import worker as protocol
 from anabranch.protocol.residency import may_evict
 from anabranch.protocol.residency_messages import Residency
 from anabranch.simulation.oracle import OPERATOR, Changes, merge
-from anabranch.simulation.parcels import ALL_BINS, NO_KEYS, Parcel, ParcelKind, bin_of
+from anabranch.simulation.parcels import ALL_BINS, NO_KEYS, ParcelKind, SimulatedParcel, bin_of
 
 if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
@@ -71,7 +71,7 @@ class Stored:
 
     def _parcel(
         self, effect: protocol.LoadGroups, group: KeyGroup, missing: frozenset[int]
-    ) -> Parcel:
+    ) -> SimulatedParcel:
         process = self.process
         exchange = process.exchanges[effect.tx]
         state = process.cluster.store.restore(group, effect.as_of)
@@ -81,7 +81,7 @@ class Stored:
         wanted = frozenset(key for key in keys if process.target.lacks(group, key, missing))
         process.cluster.count("keys_from_store", len(wanted))
         entries: Changes = {key: state.get(key) for key in wanted}
-        return Parcel(ParcelKind.PART, effect.as_of, entries, frozenset(), wanted)
+        return SimulatedParcel(ParcelKind.PART, effect.as_of, entries, frozenset(), wanted)
 
     # -- in the background --
 
@@ -111,7 +111,7 @@ class Stored:
         state = process.cluster.store.restore(group, epoch)
         some = frozenset({min(record.missing)}) if rng.random() < 0.5 else frozenset(record.missing)
         found: Changes = {key: value for key, value in state.items() if bin_of(key) in some}
-        parcel = Parcel(ParcelKind.PART, epoch, found, some, NO_KEYS)
+        parcel = SimulatedParcel(ParcelKind.PART, epoch, found, some, NO_KEYS)
         kind = protocol.PartKind.REST
         offer = protocol.PartOffered(OPERATOR, group, session, kind, epoch, some)
         process.target.offer(offer, parcel, lambda done: self._brought(group, len(some), done))

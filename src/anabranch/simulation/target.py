@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
-from anabranch.simulation.calls import Call, ask
+from anabranch.simulation.calls import SimulatedCall, ask
 from anabranch.simulation.oracle import OPERATOR, Changes, GroupState, merge
-from anabranch.simulation.parcels import ALL_BINS, Parcel, ParcelKind, Want, bin_of
+from anabranch.simulation.parcels import ALL_BINS, ParcelKind, SimulatedParcel, Want, bin_of
 
 if TYPE_CHECKING:
     from anabranch.simulation.worker import WorkerProcess
@@ -45,7 +45,9 @@ class Target:
         """Keys of missing bins that came one by one: left out when their bin arrives."""
         self.staged: dict[KeyGroup, GroupState] = {}
         """What imports have brought and no transaction has used."""
-        self.offers: dict[tuple[KeyGroup, int], tuple[protocol.PartOffered, Parcel, Then]] = {}
+        self.offers: dict[
+            tuple[KeyGroup, int], tuple[protocol.PartOffered, SimulatedParcel, Then]
+        ] = {}
 
     def forget(self, groups: Collection[KeyGroup]) -> None:
         """The state of key groups was dropped or replaced."""
@@ -85,10 +87,10 @@ class Target:
     ) -> None:
         wants = [self._want(fetch, request) for request in some]
 
-        def serve(process: WorkerProcess, call: Call) -> None:
+        def serve(process: WorkerProcess, call: SimulatedCall) -> None:
             process.source.fetch(call, wants)
 
-        def then(parcels: list[Parcel | None] | None) -> None:
+        def then(parcels: list[SimulatedParcel | None] | None) -> None:
             for request, parcel in zip(some, parcels or [None] * len(some), strict=True):
                 self._brought(fetch, request, parcel)
 
@@ -110,7 +112,7 @@ class Target:
         return Want(group, version, as_of, False, mode, epoch, bins, keys, replica)
 
     def _brought(
-        self, fetch: PendingFetch, request: protocol.SourceRequest, parcel: Parcel | None
+        self, fetch: PendingFetch, request: protocol.SourceRequest, parcel: SimulatedParcel | None
     ) -> None:
         process = self.process
         if not process.is_alive:
@@ -123,7 +125,9 @@ class Target:
             process.cluster.count("fallbacks", lost)
             process.handle(protocol.GroupsFetched(fetch.effect.tx, tuple(fetch.parts)))
 
-    def _take_in(self, request: protocol.SourceRequest, parcel: Parcel) -> protocol.FetchedPart:
+    def _take_in(
+        self, request: protocol.SourceRequest, parcel: SimulatedParcel
+    ) -> protocol.FetchedPart:
         process, group = self.process, request.group
         is_whole = parcel.kind is ParcelKind.DELTA
         bins: tuple[int, ...] = ()
@@ -144,20 +148,20 @@ class Target:
             bins = tuple(sorted(parcel.bins.intersection(request.missing)))
         return protocol.FetchedPart(group, request.session, parcel.as_of, bins, is_whole)
 
-    def put(self, group: KeyGroup, parcel: Parcel, missing: Iterable[int]) -> None:
+    def put(self, group: KeyGroup, parcel: SimulatedParcel, missing: Iterable[int]) -> None:
         """Add what is not here of a part."""
         self.process.memory[group] = merge(
             self.process.memory[group], self._new_in(group, parcel, missing)
         )
         self.keys.setdefault(group, set()).update(parcel.keys)
 
-    def _new_in(self, group: KeyGroup, parcel: Parcel, missing: Iterable[int]) -> Changes:
+    def _new_in(self, group: KeyGroup, parcel: SimulatedParcel, missing: Iterable[int]) -> Changes:
         entries = parcel.entries.items()
         return {key: value for key, value in entries if self.lacks(group, key, missing)}
 
     # -- what imports and the store offer --
 
-    def offer(self, offer: protocol.PartOffered, parcel: Parcel, then: Then) -> None:
+    def offer(self, offer: protocol.PartOffered, parcel: SimulatedParcel, then: Then) -> None:
         """Something was brought; `then` hears whether it was of use."""
         self.offers[offer.group, offer.session] = offer, parcel, then
         self.process.handle(offer)
@@ -190,7 +194,11 @@ class Target:
         then(is_current)
 
     def _put_in_place(
-        self, offer: protocol.PartOffered, parcel: Parcel, is_staged: bool, missing: set[int]
+        self,
+        offer: protocol.PartOffered,
+        parcel: SimulatedParcel,
+        is_staged: bool,
+        missing: set[int],
     ) -> None:
         group = offer.group
         if not is_staged:

@@ -18,7 +18,7 @@ from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.lane import Answer, LaneTask
+from anabranch.simulation.lane import Answer, SimulatedLane
 from anabranch.simulation.oracle import (
     OPERATOR,
     Changes,
@@ -34,7 +34,7 @@ from anabranch.simulation.store_loader import Stored
 from anabranch.simulation.target import Target
 
 if TYPE_CHECKING:
-    from anabranch.simulation.calls import Call
+    from anabranch.simulation.calls import SimulatedCall
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.order_handler import Job
 
@@ -48,7 +48,7 @@ class LaneExchange:
     """One stream to a worker process, from a lane or from a worker that forwards rows."""
 
     number: int
-    task: LaneTask | Forward
+    task: SimulatedLane | Forward
     process: WorkerProcess
     opened: protocol.TransactionOpened
     ends: tuple[str, str]
@@ -156,7 +156,7 @@ class WorkerProcess:
         """When the process began: whoever copies for an older order is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
-        self.calls: dict[Call, None] = {}
+        self.calls: dict[SimulatedCall, None] = {}
         self.jobs: dict[Job, None] = {}
         self.waiters: list[tuple[list[KeyGroup], Callable[[], None]]] = []
         self.source = Source(self)

@@ -39,9 +39,7 @@ from anabranch.worker.residency.store_loader import StoreLoader
 from anabranch.worker.transactions.deferral import Deferral
 from anabranch.worker.transactions.persist import TransactionWriter
 from anabranch.worker.transactions.server import TransactionServer
-from anabranch.worker.transactions.transaction import (
-    TransactionAnswer,
-)
+from anabranch.worker.transactions.transaction import TransactionAnswer
 
 _log = logging.getLogger("anabranch.worker")
 

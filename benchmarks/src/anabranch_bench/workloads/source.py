@@ -1,4 +1,4 @@
-"""Events as a Spark source: rows by number, as far as a schedule allows, the same after a restart."""
+"""Events as a Spark source: rows by number, as far as a schedule allows, also after a restart."""
 
 from __future__ import annotations
 
