@@ -29,6 +29,7 @@ from anabranch.protocol.worker import (
     DeferralCandidate,
     DeferralChosen,
     DiscardPart,
+    DropGroups,
     Effect,
     Event,
     FetchedPart,
@@ -362,6 +363,18 @@ def test_a_delta_completes_a_replica(worker: Driver) -> None:
     assert worker.offer(PartKind.DELTA, as_of=E2, since=E1)[0] == DiscardPart(OP, G0, 2)
     assert worker.install(PartKind.DELTA, as_of=E2, since=E0)[0] == AdoptPart(OP, G0)
     assert worker.machine.held[OP][G0] == HeldGroup(E2)
+
+
+def test_a_replica_that_a_delta_has_spoilt_is_dropped(worker: Driver) -> None:
+    """Given away later, it would pass for the state as of its epoch."""
+    worker(GroupsReleased((G0,), 6, W3))
+    worker(ReplicasChanged(OP, ((G0, E0),), ReplicaOrigin(W2, 4)))
+    worker(GroupsGranted((G0,), 7, W2))
+    worker.offer(PartKind.DELTA, as_of=E2, since=E0)
+    effects = worker(PartFailed(OP, G0, worker.record().session))
+    assert effects == [DropGroups(OP, (G0,)), ForgetParts(OP, (G0,))]
+    worker(GroupsReleased((G0,), 8, W3))
+    assert worker.phase() is Residency.ABSENT
 
 
 def test_a_replica_of_another_worker_is_of_no_use(worker: Driver) -> None:

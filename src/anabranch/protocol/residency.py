@@ -47,7 +47,7 @@ from anabranch.protocol.residency_messages import (
     SourceRequest,
 )
 from anabranch.protocol.transactions import HeldGroup, Tx, TxPhase
-from anabranch.protocol.worker_messages import Effect, GroupsGranted
+from anabranch.protocol.worker_messages import DropGroups, Effect, GroupsGranted
 
 if TYPE_CHECKING:
     from anabranch.protocol.worker import WorkerMachine
@@ -472,8 +472,7 @@ def installed(machine: WorkerMachine, event: PartInstalled | PartFailed) -> list
         raise ProtocolViolation(f"{event}: nothing was to be installed")
     record.activity = Activity.IDLE
     if isinstance(event, PartFailed):
-        _broken(machine, event, record)
-        return []
+        return _broken(machine, event, record, offer)
     is_whole = offer.kind in (PartKind.DELTA, PartKind.WHOLE)
     record.missing.difference_update(range(machine.arrivals.bins) if is_whole else offer.bins)
     if record.phase in (Residency.AWAITED, Residency.STAGED):
@@ -481,13 +480,20 @@ def installed(machine: WorkerMachine, event: PartInstalled | PartFailed) -> list
     return [] if record.missing else _settled(machine, event, record)
 
 
-def _broken(machine: WorkerMachine, event: PartFailed, record: ArrivingGroup) -> None:
+def _broken(
+    machine: WorkerMachine, event: PartFailed, record: ArrivingGroup, offer: PartOffered
+) -> list[Effect]:
     """Who knows what is in there: the next transaction takes all of it from the store."""
     record.is_broken = True
     if record.phase is Residency.STAGED:
         record.phase = Residency.AWAITED
     if record.phase is Residency.AWAITED:
         machine.arrivals.ended.append((event.operator, event.group))
+    if offer.kind is not PartKind.DELTA:
+        return []
+    # The replica itself was changed: released, it would pass for the state as of its epoch.
+    del machine.held[event.operator][event.group]
+    return [DropGroups(event.operator, (event.group,))]
 
 
 def _settled(machine: WorkerMachine, event: PartInstalled, record: ArrivingGroup) -> list[Effect]:

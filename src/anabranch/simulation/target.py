@@ -6,6 +6,7 @@ The machine decides; this only carries its effects out on the simulated memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch.migration.steps import Arrival
@@ -186,6 +187,8 @@ class Target:
         is_current = record is not None and record.session == effect.session
         if record is not None and is_current:
             if process.cluster.faults.install_fails():
+                half = replace(parcel, entries=dict(list(parcel.entries.items())[::2]))
+                self._put_in_place(offer, half, effect.is_staged, record.missing)
                 process.handle(protocol.PartFailed(OPERATOR, group, effect.session))
                 then(False)
                 return
