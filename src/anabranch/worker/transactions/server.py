@@ -199,7 +199,9 @@ class TransactionServer:
         with run.timed("load_ms"):
             while True:
                 try:
-                    return run.todo.get(timeout=RECEIVE_SECONDS_MAX)
+                    following = run.todo.get(timeout=RECEIVE_SECONDS_MAX)
+                    self._core.pass_point("fetched")
+                    return following
                 except queue.Empty:
                     if pieces == self._arrivals.pieces:
                         self._core.dispatch(protocol.AwaitingExpired(effect.tx))
