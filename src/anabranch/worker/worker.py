@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 
@@ -40,8 +39,6 @@ from anabranch.worker.transactions.deferral import Deferral
 from anabranch.worker.transactions.persist import TransactionWriter
 from anabranch.worker.transactions.server import TransactionServer
 from anabranch.worker.transactions.transaction import TransactionAnswer
-
-_log = logging.getLogger("anabranch.worker")
 
 
 class Worker:
