@@ -313,9 +313,11 @@ def test_shadow_transactions_keep_replicas_up_to_date(backend: None, tmp_path: P
             shadowed, behind = shadowed + counters.get("shadowed", 0), counters["behind"]
             time.sleep(0.05)
         assert (behind, shadowed) == (0, 4 * PLACES)
+        copied = rig.moves("w2")["rows"]
         rig.flip(MOVED, "w2")
         rig.batch()
         moves = rig.moves("w2")
+        assert moves["rows"] == copied, "nothing but the handshake is left"
         assert moves["on_demand_groups"] == PLACES
         assert not moves.get("delta_rows")
         rig.batch()

@@ -235,7 +235,8 @@ def test_what_comes_for_an_earlier_grant_serves_its_transaction(
     worker.start(1)
     part = FetchedPart(G0, worker.record().session, E0, (), is_whole)
     worker(GroupsGranted((G0,), 7, W3))
-    worker(GroupsFetched(worker.tx, (part,)))
+    effects = worker(GroupsFetched(worker.tx, (part,)))
+    assert effects[-1] == ForgetParts(OP, (G0,)), "the next arrival knows nothing of these keys"
     assert worker.machine.held[OP][G0] == HeldGroup(E0, is_partial=not is_whole)
     assert worker.record().source == W3
     # What the transaction works on must not be replaced under it.
@@ -377,6 +378,29 @@ def test_a_replica_that_a_delta_has_spoilt_is_dropped(worker: Driver) -> None:
     assert worker.phase() is Residency.ABSENT
 
 
+def test_a_replica_that_a_delta_changes_is_dropped_with_its_arrival(worker: Driver) -> None:
+    worker(GroupsReleased((G0,), 6, W3))
+    worker(ReplicasChanged(OP, ((G0, E0),), ReplicaOrigin(W2, 4)))
+    worker(GroupsGranted((G0,), 7, W2))
+    session = worker.record().session
+    worker.offer(PartKind.DELTA, as_of=E2, since=E0)
+    assert worker(GroupsReleased((G0,), 8, W3))[0] == DropGroups(OP, (G0,))
+    assert worker.phase() is Residency.ABSENT
+    assert worker(PartInstalled(OP, G0, session)) == []
+
+
+def test_a_shadow_leaves_the_replica_its_origin() -> None:
+    worker, origin = Driver(), ReplicaOrigin(W2, 4)
+    worker(ReplicasChanged(OP, ((G0, E0),), origin))
+    worker(TransactionOpened(9, OP, E1, E0, Lane(0), 1, 9, (G0,), 6, is_shadow=True))
+    worker(RowsComplete(9))
+    worker(TransactionApplied(9))
+    assert worker.machine.held[OP][G0] == HeldGroup(E1, replica=origin)
+    worker(GroupsGranted((G0,), 7, W2))
+    ((_, request),) = importable(worker.machine, (G0,), 7)
+    assert request.replica == (origin, E1)
+
+
 def test_a_replica_of_another_worker_is_of_no_use(worker: Driver) -> None:
     worker(GroupsReleased((G0,), 6, W3))
     worker(ReplicasChanged(OP, ((G0, E0),), ReplicaOrigin(W3, 4)))
@@ -451,6 +475,15 @@ def test_a_transaction_waits_for_an_import_that_blocks() -> None:
     assert isinstance(fetch, FetchGroups)
 
 
+def test_nobody_waits_for_what_no_import_brings_any_more() -> None:
+    worker = Driver()
+    worker(GroupsGranted((G0,), 5, W2, Arrival.BLOCK))
+    worker(ImportBegan((G0,), 5))
+    worker.offer()
+    worker(PartFailed(OP, G0, worker.record().session))
+    assert LoadGroups(1, (G0,), E0) in worker.start(1)
+
+
 def test_nobody_is_impatient_with_what_is_being_put_in_place(worker: Driver) -> None:
     worker.offer()
     assert worker.start(1)[-1] == AwaitArrivals(worker.tx, (G0,))
@@ -488,6 +521,15 @@ def test_what_was_staged_is_taken_over_when_rows_wait(worker: Driver) -> None:
     effects = worker(DeferralChosen(worker.tx, (G0,)))
     assert effects[0] == AdoptPart(OP, G0)
     assert worker.phase() is Residency.PARTIAL
+
+
+def test_what_was_staged_is_brought_another_way_if_its_arrival_ends(worker: Driver) -> None:
+    worker.install(bins=frozenset({0}))
+    worker.start(1, may_defer=True)
+    worker(GroupsGranted((G0,), 7, W3))
+    (fetch,) = worker(DeferralChosen(worker.tx, (G0,)))
+    assert isinstance(fetch, FetchGroups)
+    assert worker.phase() is Residency.AWAITED
 
 
 def test_what_is_stale_or_being_put_in_place_is_no_candidate(worker: Driver) -> None:

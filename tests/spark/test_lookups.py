@@ -183,7 +183,7 @@ def test_other_services(spark: SparkSession, tmp_path: Path, how: dict[str, Any]
         assert all(found)
         if "checkpoint" in how:
             running.start()
-            with pytest.raises(StreamingQueryException, match="goes on at batch"):
+            with pytest.raises(StreamingQueryException, match="continues at batch"):
                 running.queries[0].awaitTermination(60)
             running.stop()
 

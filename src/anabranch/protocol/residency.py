@@ -14,7 +14,7 @@ fit what is here. Whatever fails is read from the store: it has everything, as o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from anabranch.errors import ProtocolViolation
@@ -167,9 +167,10 @@ def granted(machine: WorkerMachine, event: GroupsGranted) -> list[Effect]:
     """Own key groups; where a worker has their state, they begin to arrive."""
     owners = machine.owners
     new = owners.grant(event)
-    end_arrivals(machine, new)
+    effects = end_arrivals(machine, new)
     # What is here in part belongs to a source of an earlier move.
-    effects = machine.drop(tuple(new), only_partial=True)
+    effects += machine.drop(tuple(new), only_partial=True)
+    machine.arrivals.ended += [(operator, group) for operator in machine.held for group in new]
     if event.source is None:
         return effects
     for operator, held in machine.held.items():
@@ -182,11 +183,23 @@ def granted(machine: WorkerMachine, event: GroupsGranted) -> list[Effect]:
     return effects
 
 
-def end_arrivals(machine: WorkerMachine, groups: Iterable[KeyGroup]) -> None:
+def end_arrivals(machine: WorkerMachine, groups: Collection[KeyGroup]) -> list[Effect]:
     """Nobody waits for these key groups any more: they are granted anew, or belong to others."""
-    for operator in machine.arrivals.groups:
+    effects: list[Effect] = []
+    for operator, records in machine.arrivals.groups.items():
+        # A delta that is being put in place changes the replica, which would lie about its epoch.
+        spoilt = [g for g in groups if g in records and _changes_replica(records[g])]
         for group in groups:
             machine.arrivals.end(operator, group)
+        for group in spoilt:
+            del machine.held[operator][group]
+        if spoilt:
+            effects.append(DropGroups(operator, tuple(spoilt)))
+    return effects
+
+
+def _changes_replica(record: ArrivingGroup) -> bool:
+    return record.offer is not None and record.offer.kind is PartKind.DELTA
 
 
 def forgotten(machine: WorkerMachine) -> list[Effect]:
@@ -238,6 +251,8 @@ def awaited(machine: WorkerMachine, tx: Tx) -> tuple[KeyGroup, ...]:
 def _is_awaited(record: ArrivingGroup, tx: Tx) -> bool:
     if record.activity is Activity.INSTALLING:
         return True
+    if record.is_broken:
+        return False  # no import brings it any more
     is_blocking = record.arrival is Arrival.BLOCK and record.is_importing
     is_coming = is_blocking or record.activity is Activity.RECEIVING
     return is_coming and not tx.is_impatient
@@ -262,11 +277,22 @@ def _is_stale(record: ArrivingGroup, tx: Tx) -> bool:
     return record.phase is Residency.STAGED and record.origin != tx.opened.base
 
 
+def staged(machine: WorkerMachine, tx: Tx) -> dict[KeyGroup, int]:
+    """Sessions of what imports have staged of a transaction's key groups."""
+    records = machine.arrivals.groups[tx.opened.operator]
+    found = {group: records[group] for group in tx.loading if group in records}
+    return {g: r.session for g, r in found.items() if r.phase is Residency.STAGED}
+
+
 def deferred(machine: WorkerMachine, tx: Tx, event: DeferralChosen) -> list[Effect]:
     """Rows of some key groups wait: what is here of these, perhaps nothing, is enough."""
     operator, base = tx.opened.operator, tx.opened.base
     effects: list[Effect] = []
-    for group in event.groups:
+    # Without its record, what was staged cannot be taken over: it is brought another way.
+    now = staged(machine, tx)
+    gone = {group for group, session in tx.staged.items() if now.get(group) != session}
+    chosen = [group for group in event.groups if group not in gone]
+    for group in chosen:
         record = machine.arrivals.find(operator, group)
         if record is not None and record.phase is Residency.STAGED:
             effects.append(AdoptPart(operator, group))
@@ -276,7 +302,7 @@ def deferred(machine: WorkerMachine, tx: Tx, event: DeferralChosen) -> list[Effe
         elif record is not None and record.phase in (Residency.AWAITED, Residency.STAGED):
             record.phase, record.origin, record.replica = Residency.PARTIAL, base, None
         machine.held[operator][group] = HeldGroup(base, is_partial=True)
-    tx.loading = tuple(group for group in tx.loading if group not in event.groups)
+    tx.loading = tuple(group for group in tx.loading if group not in chosen)
     return effects
 
 
@@ -315,6 +341,8 @@ def fetched(machine: WorkerMachine, tx: Tx, event: GroupsFetched) -> None:
             record.phase = Residency.PARTIAL
             if not record.missing:
                 machine.arrivals.end(operator, part.group)
+        else:
+            machine.arrivals.ended.append((operator, part.group))
         is_partial = not part.is_whole and (record is None or bool(record.missing))
         held[part.group] = HeldGroup(tx.opened.base, is_partial=is_partial)
     arrived = {part.group for part in event.parts}

@@ -110,6 +110,8 @@ class Tx:
     """Those that were, or are, brought together: they are applied together."""
     requested: tuple[KeyGroup, ...] = ()
     """Those that sources were asked for."""
+    staged: dict[KeyGroup, int] = field(default_factory=dict)
+    """Sessions of what was staged when it was chosen whose rows wait."""
     is_impatient: bool = False
     """Whether it has waited long enough for what was coming in."""
     has_applied: bool = False

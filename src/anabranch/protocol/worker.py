@@ -40,6 +40,7 @@ from anabranch.protocol.residency import (
     read,
     receiving_changed,
     requests,
+    staged,
 )
 from anabranch.protocol.residency_messages import (
     AdoptPart,
@@ -309,8 +310,7 @@ class WorkerMachine:
             case GroupsGranted():
                 return granted(self, event)
             case GroupsReleased():
-                end_arrivals(self, self.owners.release(event))
-                return []
+                return end_arrivals(self, self.owners.release(event))
             case GroupsDropped():
                 self.doomed.update(self.owners.droppable(event))
                 return self._drop_doomed()
@@ -418,7 +418,7 @@ class WorkerMachine:
         found = candidates(self, tx) if tx.opened.may_defer else ()
         if not found:
             return self._take(tx)
-        tx.phase = TxPhase.CHOOSING
+        tx.phase, tx.staged = TxPhase.CHOOSING, staged(self, tx)
         return [ChooseDeferred(tx.opened.tx, found, tx.opened.base)]
 
     def _take(self, tx: Tx) -> list[Effect]:
@@ -475,7 +475,7 @@ class WorkerMachine:
         if tx.opened.is_shadow:
             held = self.held[tx.opened.operator]
             for group in tx.fresh:
-                held[group] = HeldGroup(tx.opened.epoch)
+                held[group] = HeldGroup(tx.opened.epoch, replica=held[group].replica)
             return self._end(tx)
         if tx.loading:
             return self._go_on(tx)

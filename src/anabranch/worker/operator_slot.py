@@ -136,6 +136,7 @@ class OperatorSlot:
         """Bring key groups into memory as of a committed epoch."""
         for group, restored in self.read(blobs, groups, as_of).items():
             self.put(group, restored.state, restored.wear)
+            self.in_store.pop(group, None)
 
     def read(
         self,

@@ -281,18 +281,23 @@ class BackgroundImport:
         whole = [r.group for r in asked if r.phase is not protocol.Residency.PARTIAL]
         try:  # together: every file is opened once
             restored = slot.read(self._core.blobs, whole, epoch) if whole else {}
-            for request in asked:
-                found = restored.pop(request.group, None)
+        except AnabranchError as error:
+            _log.info("Key groups %s are left to the next batch: %s", whole, error)
+            return
+        for request in asked:
+            found = restored.pop(request.group, None)
+            try:
                 if found is not None:
                     is_done = self._offer_whole(slot, request, found, epoch)
                 elif slot.engine.logs_rows:
                     continue  # not in parts: the next transaction takes all of it
                 else:
                     is_done = self._offer_rest(slot, request, epoch)
-                counted["groups"] += is_done
-                counted["from_store"] += is_done
-        except AnabranchError as error:
-            _log.info("Key groups %s are left to the next batch: %s", whole, error)
+            except AnabranchError as error:
+                _log.info("Key group %s is left to the next batch: %s", request.group, error)
+                continue
+            counted["groups"] += is_done
+            counted["from_store"] += is_done
 
     def _offer_whole(
         self,
@@ -310,8 +315,11 @@ class BackgroundImport:
         return self._arrivals.offer(slot, offer, install)
 
     def _offer_rest(self, slot: OperatorSlot, request: protocol.SourceRequest, epoch: int) -> bool:
+        group = int(request.group)
+        sections = self._loader.read_missing(slot, group, request.missing, epoch)
+
         def install(content: PartContent, record: ArrivingGroup) -> None:
-            self._loader.complete(slot, int(request.group), record.missing, epoch)
+            slot.states[group].install(content.absent_in(sections, slot.keyspace))
 
         place = slot.name, request.group, request.session
         bins, kind = frozenset(request.missing), protocol.PartKind.REST

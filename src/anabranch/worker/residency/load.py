@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -15,10 +16,11 @@ from anabranch.model.ids import KeyGroup, WorkerId, epoch_of, number_of
 from anabranch.model.keyspace import HASH, Int64s
 from anabranch.protocol import worker as protocol
 from anabranch.state.channel import has_waiting
+from anabranch.state.contract import Sections
 from anabranch.transport.messages.state import Fetch, GroupRequest, Need, ReplicaLog
 from anabranch.transport.packing import pack_hashes, unpack_hashes
 from anabranch.worker.core import WorkerCore
-from anabranch.worker.moves.parcel_reader import NO_HASHES, ReceivedGroup, not_in, receive, without
+from anabranch.worker.moves.parcel_reader import NO_HASHES, ReceivedGroup, not_in, receive
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.peers import Peers
 from anabranch.worker.residency.arrival_table import ArrivalTable, PartContent
@@ -207,7 +209,9 @@ class GroupLoader:
             else:
                 self._load_whole(slot, run, effect.groups, effect.as_of)
                 for group, missing in parts.items():
-                    self.complete(slot, group, missing, effect.as_of)
+                    sections = self.read_missing(slot, group, missing, effect.as_of)
+                    content = self._arrivals.content(slot.name, group)
+                    slot.states[group].install(content.absent_in(sections, self._keyspace))
                 left = {}
         self._core.count(counted)
         stored = tuple((KeyGroup(group), tuple(sorted(bins))) for group, bins in left.items())
@@ -227,15 +231,14 @@ class GroupLoader:
         if as_of is not None:
             slot.rows_missed += sum(run.rows.rows_of(groups))
 
-    def complete(
-        self, slot: OperatorSlot, group: int, missing: set[int], as_of: int | None
-    ) -> None:
+    def read_missing(
+        self, slot: OperatorSlot, group: int, missing: Collection[int], as_of: int | None
+    ) -> Sections:
         """Bins that never came: no transaction has touched them, so any later epoch has them."""
-        if slot.has_stored(as_of):
-            content = self._arrivals.content(slot.name, group)
-            read = slot.read(self._core.blobs, (group,), as_of, sorted(missing))
-            sections = read[group].state.export()
-            slot.states[group].install(without(sections, None, content.fetched, self._keyspace))
+        if not slot.has_stored(as_of):
+            return {}
+        read = slot.read(self._core.blobs, (group,), as_of, sorted(missing))
+        return read[group].state.export()
 
 
 def is_here(asked: protocol.SourceRequest) -> bool:

@@ -334,6 +334,16 @@ class StoreLoader:
         return rows
 
     def _bring_unit(self, unit: Unit) -> None:
+        slot, group = unit.slot, unit.group
+        mine = ((group, unit.session),)
+        # Transactions wait for it, or it would be as of an epoch that they have passed.
+        self._core.dispatch(protocol.PartReceiving(slot.name, mine))
+        try:
+            self._read_unit(unit)
+        finally:
+            self._core.dispatch(protocol.ReceivingEnded(slot.name, mine))
+
+    def _read_unit(self, unit: Unit) -> None:
         slot, group, bins = unit.slot, unit.group, unit.bins
         stored = slot.stored_at(self._core.blobs, unit.as_of)
         sections = stored.part(group, bins, slot.engine.create_group)
