@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import agg, errors
+    from anabranch.coordinator.joined_hosts import JoinedHosts
     from anabranch.durability.savepoint import Savepoint
     from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
     from anabranch.service import StateService
     from anabranch.spark.handback import Restoring, initial_state, source_offsets
+    from anabranch.spark.hosts import SparkHosts
     from anabranch.spark.state_source import register
 
 __all__ = [
     "ColumnarProcessor",
+    "JoinedHosts",
     "KeyedBatch",
     "Restoring",
     "Savepoint",
+    "SparkHosts",
     "StateService",
     "Update",
     "agg",
@@ -31,9 +35,11 @@ _COLUMNAR = "anabranch.processor.columnar.api"
 _EXPORTING = "anabranch.spark.handback"
 _HOMES = {
     "ColumnarProcessor": _COLUMNAR,
+    "JoinedHosts": "anabranch.coordinator.joined_hosts",
     "KeyedBatch": _COLUMNAR,
     "Restoring": _EXPORTING,
     "Savepoint": "anabranch.durability.savepoint",
+    "SparkHosts": "anabranch.spark.hosts",
     "StateService": "anabranch.service",
     "Update": _COLUMNAR,
     "initial_state": _EXPORTING,

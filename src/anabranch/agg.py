@@ -4,7 +4,7 @@
         n=agg.count(), total=agg.sum("v"), name="perwin"
     )
 
-Names, types and results are those of the functions in `pyspark.sql.functions`.
+Functions have the names, types and results of those in `pyspark.sql.functions`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RSD_MAX = 0.39
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate function with its argument; made by the functions of this module."""
+    """An aggregate function with its argument. The functions of this module make it."""
 
     function: str
     column: ColumnOrName | None = None
@@ -68,7 +68,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Window:
-    """A time window to group by; made by `tumbling`, `sliding` or `session`."""
+    """A time window to group by. `tumbling`, `sliding` and `session` make it."""
 
     kind: str
     column: ColumnOrName
@@ -86,7 +86,7 @@ class Window:
 
 
 def count(column: ColumnOrName | None = None) -> Aggregate:
-    """Number of rows, or of rows in which the column is not null."""
+    """Number of rows. With a column: of rows in which it is not null."""
     return Aggregate("count", None if column == "*" and isinstance(column, str) else column)
 
 
@@ -111,17 +111,17 @@ def avg(column: ColumnOrName) -> Aggregate:
 
 
 def first(column: ColumnOrName, ignore_nulls: bool = False) -> Aggregate:
-    """Value of the first row (the first that is not null, if nulls are ignored)."""
+    """Value of the first row. With `ignore_nulls`: the first value that is not null."""
     return Aggregate("first", column, ignore_nulls=ignore_nulls)
 
 
 def last(column: ColumnOrName, ignore_nulls: bool = False) -> Aggregate:
-    """Value of the last row (the last that is not null, if nulls are ignored)."""
+    """Value of the last row. With `ignore_nulls`: the last value that is not null."""
     return Aggregate("last", column, ignore_nulls=ignore_nulls)
 
 
 def approx_count_distinct(column: ColumnOrName, rsd: float = 0.05) -> Aggregate:
-    """Estimate of the number of distinct values; `rsd` is the relative standard deviation."""
+    """Estimated number of distinct values. `rsd` is the relative standard deviation."""
     if not 0 < rsd <= _RSD_MAX:
         raise InvalidArgument(
             f"The relative standard deviation must be above 0 and at most {_RSD_MAX}, not {rsd}."
@@ -130,7 +130,7 @@ def approx_count_distinct(column: ColumnOrName, rsd: float = 0.05) -> Aggregate:
 
 
 def tumbling(column: ColumnOrName, duration: str, start_time: str | None = None) -> Window:
-    """Windows of one duration, side by side; `start_time` shifts them, as in `F.window`."""
+    """Windows of one duration, side by side. `start_time` shifts them, as in `F.window`."""
     return Window("tumbling", column, duration, None, start_time)
 
 

@@ -13,7 +13,12 @@ AnabranchError                    a PySparkException: `getCondition()`, `getMess
 │   └── EpochGap                  the asked batch does not follow the stored state
 ├── ProcessorError                user code failed; carries the user's traceback
 ├── ServiceUnavailable            a worker or the coordinator cannot be reached
+│   ├── CallTimedOut              it did not answer in time
+│   ├── AccessRefused             a certificate or a token is not accepted; asking again is no use
+│   ├── NotReachable              it has ended, or its host is cut off
+│   └── NotRunning                nobody listens for a location
 ├── ReconfigurationFailed         a move could not be completed; the query goes on
+│   └── StaleRouting              key groups have changed owners since the caller looked
 └── ProtocolViolation             a bug in Anabranch: an event that its phase does not allow
 """
 
@@ -22,7 +27,9 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 
 __all__ = [
+    "AccessRefused",
     "AnabranchError",
+    "CallTimedOut",
     "CorruptState",
     "EpochError",
     "EpochGap",
@@ -32,10 +39,13 @@ __all__ = [
     "LocationError",
     "LocationInUse",
     "LocationNotWritable",
+    "NotReachable",
+    "NotRunning",
     "ProcessorError",
     "ProtocolViolation",
     "ReconfigurationFailed",
     "ServiceUnavailable",
+    "StaleRouting",
     "StateMismatch",
     "displaced",
     "error_from_condition",
@@ -131,10 +141,44 @@ class ServiceUnavailable(AnabranchError):
     condition = "STATE_SERVICE_UNAVAILABLE"
 
 
+class CallTimedOut(ServiceUnavailable):
+    """A worker did not answer in time."""
+
+    condition = "STATE_SERVICE_UNAVAILABLE.TIMED_OUT"
+
+
+class AccessRefused(ServiceUnavailable):
+    """One end does not accept the other's certificate or token. Trying again does not help."""
+
+    condition = "STATE_SERVICE_UNAVAILABLE.ACCESS_REFUSED"
+
+
+class NotRunning(ServiceUnavailable):
+    """No service listens for a location."""
+
+    condition = "STATE_SERVICE_UNAVAILABLE.NOT_RUNNING"
+
+
+class NotReachable(ServiceUnavailable):
+    """A process has ended, or its host is cut off."""
+
+    condition = "STATE_SERVICE_UNAVAILABLE.NOT_REACHABLE"
+    address: str | None = None
+    """Where nobody was reached, in the process that tried; None: somebody else tells of it."""
+    is_cut: bool = False
+    """Whether a call that was under way was given up, and not refused by anybody."""
+
+
 class ReconfigurationFailed(AnabranchError):
     """A move could not be completed; the query goes on with the owners that it has."""
 
     condition = "RECONFIGURATION_FAILED"
+
+
+class StaleRouting(ReconfigurationFailed):
+    """Key groups have changed owners since the caller looked; nothing was begun."""
+
+    condition = "RECONFIGURATION_FAILED.STALE_ROUTING"
 
 
 class ProtocolViolation(AnabranchError):

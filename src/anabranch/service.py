@@ -13,22 +13,30 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from anabranch.coordinator.coordinator import Coordinator
-from anabranch.coordinator.lookup_client import LiveState
+from anabranch.coordinator.declared_sites import sites_of
+from anabranch.coordinator.location import open_store, restored
 from anabranch.coordinator.move_runner import MoveRunner
-from anabranch.coordinator.service_moves import ServiceMoves
-from anabranch.durability.savepoint import (
-    Savepoint,
-    create_savepoint,
-    list_savepoints,
-    retired,
+from anabranch.coordinator.service_hosts import (
+    HOST_TIMEOUT_SECONDS,
+    NO_HOST_TIMEOUT_SECONDS,
+    ServiceHosts,
+    host_settings,
 )
-from anabranch.durability.savepoint_restore import restore_savepoint
+from anabranch.coordinator.service_savepoints import ServiceSavepoints
+from anabranch.coordinator.service_sites import ServiceSites
+from anabranch.coordinator.service_states import ServiceStates
+from anabranch.coordinator.service_workers import Recycler, ServiceWorkers, check_seconds
+from anabranch.coordinator.site_keeper import SiteKeeper
 from anabranch.durability.spark_checkpoint import SparkCheckpoint
-from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument
+from anabranch.http.control_plane import (
+    ControlPlane,
+    ServiceControl,
+    check_http,
+    end_service,
+)
 from anabranch.model.keyspace import KeySpace
-from anabranch.processes.crash_points import crash_point
-from anabranch.processes.launcher import LocalLauncher
+from anabranch.processes.host_source import HostSource
 from anabranch.processes.worker_config import (
     DEFAULT_MEMORY_BYTES,
     DEFAULT_SNAPSHOT_SECONDS,
@@ -37,11 +45,15 @@ from anabranch.processes.worker_config import (
     settled_state,
 )
 from anabranch.processor.contract import OperatorDefinition
+from anabranch.spark.arguments import check_arguments
 from anabranch.spark.attach import attach
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.grouping import GroupedStream
+from anabranch.spark.hosts import own_address, source_of
 from anabranch.spark.local_dir import local_folder
+from anabranch.spark.plain_rpc import warn_of_plain_rpc
 from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.python_check import check_python
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
 
@@ -51,7 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["StateService"]
 
 
-class StateService(ServiceMoves):
+class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceStates, ServiceWorkers):
     """Keyed state for streaming queries, in worker processes beside Spark.
 
     Parameters
@@ -59,49 +71,76 @@ class StateService(ServiceMoves):
     spark : SparkSession
         Session of the streaming queries.
     location : str
-        Folder or URI (anything that `pyarrow.fs` opens) that keeps the state; made if missing.
+        Folder or URI that keeps the state (anything `pyarrow.fs` opens). Created if missing.
     workers : int
         Number of worker processes.
     key_groups, bins : int
-        How finely keys can be moved between workers; fixed once the location holds state.
+        How finely keys can move between workers. Fixed once the location holds state.
     lanes : int, optional
-        Tasks of the operator's stage; by default Spark's default parallelism. May change later.
+        Tasks of the operator's stage. Default: Spark's default parallelism. May change later.
     memory_bytes : int
-        Limit for rows and outputs of an operator's batch in each worker, shared evenly by its
-        lanes; beyond it they go to disk.
+        Limit for rows and outputs of an operator's batch in each worker. Its lanes share it
+        evenly. Beyond the limit, rows and outputs go to disk.
     state : str, optional
         How much of the state is in memory. "hybrid": after a start, batches read the keys they need
-        from the location, the rest comes in the background. "local": all of a key group is read
-        before its first batch. "remote": nothing is kept between batches. By default "hybrid" where
-        it is possible: not with "rocksdb" or checkpoint="independent", which read whole key groups.
+        from the location; workers load the rest in the background. "local": workers read a whole
+        key group before its first batch. "remote": workers keep nothing between batches. Default:
+        "hybrid"; "local" with "rocksdb" or checkpoint="independent", which read whole key groups.
     backend : str
-        Where state is while the service runs: "memory", or "rocksdb" for state larger than that
+        Where state is while the service runs: "memory", or "rocksdb" for state larger than memory
         (needs the extra `rocksdb`). May change from one start to the next.
     state_memory_bytes : int, optional
-        What each worker uses of memory for state, beside that of a batch's keys. By default there
-        is no limit, and with "rocksdb" 1 GiB. In memory it needs "hybrid": what is cold leaves
-        memory beyond it, the location has it.
+        Memory for state in each worker, besides the keys of a batch. Default: no limit; with
+        "rocksdb", 1 GiB. With "memory", a limit needs "hybrid": cold state leaves memory, and
+        batches read it from the location again.
     local_dir : str, optional
-        With "rocksdb", a folder on a local disk; by default Spark's `spark.local.dir`.
-    host : str
-        Interface to listen on; loopback unless Spark's executors are on other hosts.
+        With "rocksdb", a folder on a local disk. Default: Spark's `spark.local.dir`.
+    host : str, optional
+        Address to listen on, as executors and hosts reach it. Default: loopback; on a cluster, the
+        address of Spark's driver (`spark.driver.host`).
+    tls : bool, optional
+        Whether calls are encrypted (extra `tls`). Default: if `host` is not loopback.
     fsync : bool
-        Whether files reach the disk, not only the operating system, before a batch commits.
+        Whether files reach the disk before a batch commits, not only the operating system.
+    shared : bool
+        Whether other users of this machine may read what the service makes in local folders, as far
+        as the umask lets them. By default nobody else can: folders have mode 700, files 600.
     start_empty : collection of str
-        Names of operators that are new in a query that has run before, and start empty there.
-        Without it, a batch after the first one that finds no state is refused: it was lost or is
+        Names of operators that are new in a query that has run before. They start empty. For all
+        others, the service refuses a later batch that finds no state: the state was lost, or is
         elsewhere.
     restore : str, optional
-        Path of a savepoint that the state starts from, in a new location. May stay when the program
-        starts again: the savepoint is restored once.
+        Path of a savepoint to start from, in a new location. You may leave it in the program: the
+        service restores the savepoint once.
     checkpoint : str
-        What each batch makes durable: "changelog" (what has changed), "full" (all state of what has
-        changed), "unaligned" (changes, and rows whose state is on its way: the batch does not wait
-        for it) or "independent" (rows; state when `snapshot_seconds` have passed, each worker for
-        itself). May change from one start to the next.
+        What each batch makes durable. "changelog": changes. "full": all state of the key groups
+        that changed. "unaligned": changes, and rows whose state is still on its way, so the batch
+        does not wait for it. "independent": rows; each worker saves its state by itself, every
+        `snapshot_seconds`. May change from one start to the next.
     snapshot_seconds : float, optional
-        With "independent", seconds after which a worker saves its state by its own clock; 30 by
-        default. Refused with the others.
+        With "independent", seconds between two saves of a worker, by its own clock. Default: 30.
+        The other checkpoints refuse it.
+    user_code_timeout_s : float, optional
+        Seconds that one call of user code may take (of a row processor: for one key). A longer call
+        fails the query with an error that names the key. Default: no limit; the log names calls of
+        more than 10 s.
+    http : bool or int, optional
+        Whether to serve the HTTP API on loopback, for the commands of `anabranch` and for
+        Prometheus; a number is the port. Default: yes, if the extra `ui` is installed.
+    sites : collection of str
+        Values of site columns (`group_by(..., placed_by=...)`) that get key groups of their own, in
+        this order. Others share some. More may be added later, before their first row.
+    site_groups : int, optional
+        Key groups for each site, fixed with `key_groups`. Default: up to 16, such that twice as
+        many sites have room.
+    hosts : SparkHosts, JoinedHosts or str, optional
+        Where workers run: with `SparkHosts()` on the hosts of Spark's executors (the default on a
+        cluster), with `JoinedHosts()` on hosts that join, or "driver" (else the default).
+    host_timeout : float
+        Seconds after which a host that is not heard is lost: others take its workers.
+    no_host_timeout : float
+        Seconds that a query waits while no host has room for its workers; then it fails with an
+        error that names the hosts.
 
     Examples
     --------
@@ -110,6 +149,9 @@ class StateService(ServiceMoves):
     ...     query = totals.writeStream.format("console").start()
     ...     query.awaitTermination()
     """
+
+    _enabled: Any = None
+    _definitions: dict[str, OperatorDefinition]
 
     def __init__(
         self,
@@ -125,75 +167,99 @@ class StateService(ServiceMoves):
         backend: str = "memory",
         state_memory_bytes: int | None = None,
         local_dir: str | None = None,
-        host: str = "127.0.0.1",
+        host: str | None = None,
+        tls: bool | None = None,
         fsync: bool = True,
+        shared: bool = False,
         start_empty: Collection[str] = (),
         restore: str | None = None,
         checkpoint: str = "changelog",
         snapshot_seconds: float | None = None,
+        user_code_timeout_s: float | None = None,
+        sites: Collection[str] = (),
+        site_groups: int | None = None,
+        hosts: HostSource | str | None = None,
+        host_timeout: float = HOST_TIMEOUT_SECONDS,
+        no_host_timeout: float = NO_HOST_TIMEOUT_SECONDS,
+        http: bool | int | None = None,
     ) -> None:
-        _check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        check_http(http)
+        check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
+        check_seconds("user_code_timeout_s", user_code_timeout_s)
+        settings = host_settings(
+            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes
+        )
+        host = host or own_address(spark)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
         local_dir = local_folder(spark, backend, local_dir)
-        self._spark = spark
-        self._keyspace = KeySpace(key_groups, bins)
+        self._spark, self._clock, self._keyspace = spark, SparkClock(), KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
-        self._clock = SparkClock()
-        self._enabled: Any = None
-        self._definitions: dict[str, OperatorDefinition] = {}
-        self._saving = threading.Lock()
+        self._definitions, self._saving = {}, threading.Lock()
         register(spark)
-        self._store = StateStore(location, fsync=fsync).open()
+        self._python = check_python(spark.sparkContext)
+        self._store = open_store(location, fsync, shared)
+        self._control = ControlPlane(self._store)
         try:
-            restore_savepoint(
-                self._store, restore, self._keyspace, lambda step: crash_point("driver", step)
-            )
+            restored(self._store, restore, self._keyspace)
+            self._sites = sites_of(self._store, self._keyspace, sites, site_groups)
+            make_config = functools.partial(
+                WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
+                bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
+                backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
+                checkpoint=checkpoint,
+                snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+            )  # fmt: skip
             self._coordinator = Coordinator(
-                self._store,
-                LocalLauncher(),
-                self._clock,
-                self._keyspace,
-                workers,
-                functools.partial(
-                    WorkerConfig,
-                    host=host,
-                    location=self._store.blobs.address,
-                    key_groups=key_groups,
-                    bins=bins,
-                    memory_bytes=memory_bytes,
-                    fsync=fsync,
-                    state=state,
-                    backend=backend,
-                    state_memory_bytes=state_memory_bytes,
-                    local_dir=local_dir,
-                    checkpoint=checkpoint,
-                    snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
-                ),
-                host,
-                start_empty,
-                checkpoint,
-            )
+                self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
+                checkpoint, user_code_timeout_s, tls, settings, self._control.notes,
+            )  # fmt: skip
         except BaseException:
+            self._control.stop(is_in_order=False)
             self._store.close()
             raise
-        self._stop_at_exit = weakref.finalize(self, _stop, self._coordinator, self._store)
-        atexit.register(self._stop_at_exit)
+        self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
+        self._stop_at_exit = self._end_at_exit()
+        self._control.start(self, http, workers, key_groups, checkpoint)
+
+    def _end_at_exit(self) -> weakref.finalize[Any, Any]:
+        """What `stop` does; the end of the program and of the last reference do it too."""
+        parts = self._keeper, self._coordinator, self._store, self._control
+        end = weakref.finalize(self, end_service, *parts)
+        atexit.register(end)
+        return end
 
     # -- operators --
 
-    def group_by(self, df: DataFrame, *keys: str | Column, window: Any = None) -> GroupedStream:
-        """Group a streaming DataFrame by key columns (and a window, for aggregates)."""
-        return GroupedStream(self._attach, df, keys, window)
+    def group_by(
+        self,
+        df: DataFrame,
+        *keys: str | Column,
+        window: Any = None,
+        placed_by: str | None = None,
+    ) -> GroupedStream:
+        """Group a streaming DataFrame by key columns and, for aggregates, by a window.
 
-    def enable(self) -> None:
-        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on."""
+        `placed_by` names a key column with the site of each key. All state of a site is then in
+        key groups of the site, which `place` moves as a whole.
+        """
+        return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
+
+    def enable(
+        self, names: Mapping[str, str] | None = None, *, placed_by: str | None = None
+    ) -> None:
+        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on.
+
+        State is kept under class names, or under those that `names` gives for classes. `placed_by`
+        is as for `group_by`, for streams that are grouped by a column of this name.
+        """
         from anabranch.spark.enable import MethodTakeover
 
         self._check_running()
         if self._enabled is None:
-            self._enabled = MethodTakeover(self.group_by, self._is_free)
+            by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
+            self._enabled = MethodTakeover(self._attach, is_free, names, by)
             self._enabled.start()
 
     def disable(self) -> None:
@@ -202,17 +268,13 @@ class StateService(ServiceMoves):
             self._enabled.stop()
             self._enabled = None
 
-    def _is_free(self, name: str) -> bool:
-        """Whether a name can be used for another definition: never used, or its query has ended."""
-        query_id = self._coordinator.query_of(name)
-        if name not in self._definitions:
-            return True
-        if query_id is None or not self._coordinator.has_begun(name):
-            return False  # defined for a query that is still to come
-        return not self._clock.is_running(name, query_id)
-
-    def _attach(self, plan: OperatorPlan, name: str, own_stage: bool) -> DataFrame:
+    def _attach(
+        self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None
+    ) -> DataFrame:
         self._check_running()
+        self._python.require()
+        if self._coordinator.access.is_exposed:
+            warn_of_plain_rpc(self._spark.sparkContext)
         given: Any = name
         if not isinstance(given, str) or not given:
             raise InvalidArgument(f"An operator's name must be a text, got {given!r}.")
@@ -231,6 +293,7 @@ class StateService(ServiceMoves):
             name,
             self._lanes,
             own_stage,
+            family,
         )
         self._definitions[name] = plan.definition
         return result
@@ -243,10 +306,10 @@ class StateService(ServiceMoves):
         result: DataFrame,
         operators: Mapping[str, int] | None = None,
     ) -> ImportReport:
-        """Go on from a query that ran on Spark's own operators: its state, offsets, watermark.
+        """Continue a query that ran on Spark's own operators: its state, offsets and watermark.
 
-        Define the query on this service, import, then start it with `to` as checkpointLocation.
-        The old query must have been stopped; its checkpoint stays as it is.
+        Stop the old query. Define the new one on this service, import, then start it with `to` as
+        checkpointLocation. The import does not change the old checkpoint.
 
         Parameters
         ----------
@@ -255,7 +318,7 @@ class StateService(ServiceMoves):
         to : str
             New folder for the new query's checkpoint.
         result : DataFrame
-            What the new query writes: its sources must be those of the old query.
+            What the new query writes. Its sources must be those of the old query.
         operators : mapping of str to int, optional
             For each operator of this service its operatorId in the old query (the source
             "state-metadata" lists them). Not needed if both have one.
@@ -279,54 +342,18 @@ class StateService(ServiceMoves):
 
     # -- operation --
 
-    def state(self, operator: str, variable: str | None = None) -> LiveState:
-        """State to look keys up in, as of the last committed batch, while queries run and move.
-
-        `service.state("totals").get("a")` is a Row; name a `variable` of a StatefulProcessor with
-        several ("$timers" are its timers).
-        """
-        self._check_running()
-        return self._coordinator.lookups.state(operator, variable)
-
-    def savepoint(self, name: str, *, checkpoints: Collection[str] = ()) -> Savepoint:
-        """Save the state of all operators under a name, while queries run; kept until deleted.
-
-        All operators of a query are saved as of the same batch, the last one that Spark has
-        committed, with Spark's offsets if the query runs; of one that does not, give the
-        `checkpointLocation`.
-        """
-        self._check_running()
-        given = [SparkCheckpoint(location) for location in checkpoints]
-        running = self._clock.checkpoints(self._coordinator.query_of)
-        known = {checkpoint.query_id: checkpoint for checkpoint in (*running, *given)}
-        with self._saving:
-            with self._coordinator.store_lock:
-                without = retired(self._store, self._coordinator.operators)
-            return create_savepoint(
-                self._store,
-                self._coordinator.store_lock,
-                name,
-                list(known.values()),
-                lambda step: crash_point("driver", step),
-                without,
-            )
-
-    def savepoints(self) -> list[Savepoint]:
-        """Savepoints in this location, the oldest first."""
-        return list_savepoints(self._store.blobs)
-
     def status(self) -> dict[str, Any]:
-        """Workers, key groups, rows and bytes of state, last epochs, batch timings."""
+        """Tell workers, key groups, rows and bytes of state, last epochs and batch timings."""
         self._check_running()
-        return self._coordinator.status()
+        return {**self._coordinator.status(), "sites": self._keeper.describe()}
 
     @property
     def is_running(self) -> bool:
-        """Whether `stop` has not been called."""
+        """Whether nobody has called `stop`."""
         return self._stop_at_exit.alive
 
     def stop(self) -> None:
-        """End all workers and let go of the location; stop the queries first. Idempotent."""
+        """End all workers and release the location. Stop the queries first. Safe to call twice."""
         self.disable()
         self._stop_at_exit()
         atexit.unregister(self._stop_at_exit)
@@ -350,49 +377,21 @@ class StateService(ServiceMoves):
         self._check_running()
         return self._coordinator.moves
 
+    def _recycler(self) -> Recycler:
+        self._check_running()
+        return self._coordinator.recycler
+
+    def _running_checkpoints(self) -> list[SparkCheckpoint]:
+        return list(self._clock.checkpoints(self._coordinator.query_of))
+
+    def _hosts(self) -> ServiceHosts:
+        self._check_running()
+        return self._coordinator.hosts
+
+    def _running_coordinator(self) -> Coordinator:
+        self._check_running()
+        return self._coordinator
+
     def _check_running(self) -> None:
         if not self.is_running:
             raise InvalidArgument("This state service was stopped. Create a new one.")
-
-
-def _stop(coordinator: Coordinator, store: StateStore) -> None:
-    coordinator.stop()
-    store.close()
-
-
-def _check_arguments(
-    spark: Any,
-    location: Any,
-    workers: Any,
-    key_groups: Any,
-    bins: Any,
-    lanes: Any,
-    memory_bytes: Any,
-) -> None:
-    if not isinstance(location, str) or not location:
-        raise InvalidArgument(f"location must be a folder or a URI, got {location!r}.")
-    if type(spark).__name__ != "SparkSession":
-        raise InvalidArgument(f"The first argument must be a SparkSession, got {spark!r}.")
-    if not hasattr(spark, "_jsparkSession"):
-        raise InvalidArgument(
-            "Spark Connect sessions have no driver in this process, where the state service lives. "
-            "Use a classic session: SparkSession.builder.master(...).getOrCreate()."
-        )
-    numbers = (
-        ("workers", workers),
-        ("key_groups", key_groups),
-        ("bins", bins),
-        ("lanes", lanes),
-    )
-    for name, value in numbers:
-        if value is None and name == "lanes":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}.")
-    if workers > key_groups:
-        raise InvalidArgument(
-            f"{workers} workers cannot share {key_groups} key groups. Ask for fewer workers, or "
-            "for more key_groups in a new location (their number is fixed once there is state)."
-        )
-    if not isinstance(memory_bytes, int) or memory_bytes < 16 << 20:
-        raise InvalidArgument(f"memory_bytes must be at least 16 MiB, got {memory_bytes}.")

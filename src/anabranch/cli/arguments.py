@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import time
+from datetime import datetime
 from pathlib import Path
 
 from anabranch.errors import InvalidArgument
 
 UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0}
 """Of times, in seconds."""
+AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Of times that have passed."""
 
 
 def positive(text: str) -> float:
@@ -43,3 +47,15 @@ def seconds(text: str) -> float:
     if not found:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time; write 30s, 500ms or 2m")
     return float(found[1]) * UNITS[found[2]]
+
+
+def moment(text: str) -> float:
+    """A moment as Unix time: `90s`, `15m`, `2h` or `3d` ago, or a date and time in ISO form."""
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([smhd])", text)
+    if found:
+        return time.time() - float(found[1]) * AGO[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        message = f"'{text}' is not a moment; write 2h (ago), or 2026-05-01T03:00 (local time)"
+        raise argparse.ArgumentTypeError(message) from None

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.arguments import check_folders, count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
+from anabranch.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from anabranch.cli.main import Subparsers
-    from anabranch.coordinator.move_handle import MoveReport
     from anabranch.loadtest.latency import Timeline
     from anabranch.loadtest.loaded_query import LoadedQuery
     from anabranch.loadtest.schedule import OpenLoop
@@ -30,6 +33,7 @@ SPREAD = 2_654_435_761
 """Knuth's multiplicative constant: spreads order numbers over customers, in Spark and in NumPy."""
 WARM_UP_ROWS = 400_000
 BAR = 24
+MADE = "%Y-%m-%d %H:%M UTC"
 
 
 def register(subparsers: Subparsers) -> None:
@@ -50,6 +54,14 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--strategy", default="live", help="how key groups move (live)")
     parser.add_argument(
         "--plot", type=Path, default=Path("anabranch-demo.png"), help="where the picture goes"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every batch there")
+    parser.add_argument(
+        "--from",
+        dest="stored",
+        type=Path,
+        metavar="FILE",
+        help="run nothing: show and draw what --json kept",
     )
     parser.set_defaults(run=run_demo)
 
@@ -74,7 +86,43 @@ class Change:
     name: str
     start: float
     end: float
-    report: MoveReport
+    report: str
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """What a run showed, and when and on what it was made."""
+
+    made: str
+    cores: int | None
+    load_average: float
+    timeline: Timeline
+    changes: list[Change]
+
+    @property
+    def about(self) -> str:
+        """For the picture."""
+        return (
+            f"One run, {self.made}, on {self.cores} cores; load average of the machine before it: "
+            f"{self.load_average:.1f}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file; `from_json` reads it."""
+        return {
+            "demo": {"made": self.made, "cores": self.cores, "load_average": self.load_average},
+            "changes": [asdict(change) for change in self.changes],
+            "timeline": self.timeline.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> DemoRun:
+        """A run that was made before."""
+        from anabranch.loadtest.latency import Timeline
+
+        changes = [Change(**change) for change in told["changes"]]
+        timeline = Timeline.from_json(told["timeline"])
+        return cls(timeline=timeline, changes=changes, **told["demo"])
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -82,8 +130,12 @@ def run_demo(args: argparse.Namespace) -> int:
     from anabranch.migration.strategies import check
 
     check(args.strategy, {})
-    check_folders(args, "plot")
+    check_folders(args, "plot", "json")
+    if args.stored:
+        show(_read(args.stored), args.plot)
+        return 0
     check_java()
+    made, load_average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
     print("Starting Spark and a state service with 2 workers ...", flush=True)
     from anabranch.loadtest.loaded_query import LoadedQuery
     from anabranch.loadtest.session import spark_session
@@ -94,13 +146,28 @@ def run_demo(args: argparse.Namespace) -> int:
         StateService(spark, str(folder / "state"), workers=2) as service,
     ):
         sink = Sink()
-        with LoadedQuery(_query(spark, service), folder, 0, sink.write) as query:
+        with LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query:
             timeline, changes = _run(query, service, args)
-        _show(timeline, changes, args.plot)
+        run = DemoRun(made, os.cpu_count(), load_average, timeline, changes)
+        if args.json:
+            text = json.dumps(run.to_json(), separators=(",", ":"))
+            args.json.write_text(f"{text}\n", encoding="utf-8")
+        show(run, args.plot)
         return _verdict(sink, query.next_row)
 
 
-def _query(spark: SparkSession, service: StateService) -> Callable[[Path], DataFrame]:
+def _read(path: Path) -> DemoRun:
+    try:
+        return DemoRun.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"--from: {path} has no run of the demo. Give a file that `anabranch demo --json FILE` "
+            "wrote."
+        ) from error
+
+
+def orders_query(spark: SparkSession, service: StateService) -> Callable[[Path], DataFrame]:
+    """Counts and sums of each customer, for a source that follows a schedule file."""
     from pyspark.sql import functions as F
 
     from anabranch import agg
@@ -140,10 +207,10 @@ def _run(
         while not move.wait(0.2):
             watch.line(move.progress)
         end = time.time() - load.started
-        changes.append(Change(name, start, end, move.report()))
+        changes.append(Change(name, start, end, str(move.report())))
         watch.line(1.0)
         watch.steady(args.seconds)
-    query.drain()
+    query.drain(watch.left)
     return query.timeline(load), changes
 
 
@@ -163,6 +230,13 @@ class _Watch:
             self._query.watch(0.1)
             self.line()
 
+    def left(self, rows: int) -> None:
+        """Print, once a second, what is still to come."""
+        now = time.time()
+        if rows and now >= self._next:
+            self._next = now + 1
+            print(f"        catching up, {rows:,} rows left", flush=True)
+
     def line(self, progress: float | None = None) -> None:
         """Print, once a second and at the end of a move."""
         now = time.time()
@@ -180,9 +254,11 @@ class _Watch:
         print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{done}", flush=True)
 
 
-def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:
+def show(run: DemoRun, plot: Path) -> None:
+    """Print latencies and reports; draw the picture."""
     from anabranch.loadtest.latency import TimeWindow
 
+    timeline, changes = run.timeline, run.changes
     print(f"\n{'latency of rows':<22} {'before':>16} {'during':>16} {'after':>16}")
     starts = [0.0, *(c.end for c in changes[:-1])]
     ends = [*(c.start for c in changes[1:]), timeline.end]
@@ -200,7 +276,7 @@ def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:
         from anabranch.loadtest.timeline_plot import plot_timeline
 
         marks = [(c.name, c.start, c.end) for c in changes]
-        plot_timeline(timeline, marks, plot)
+        plot_timeline(timeline, marks, plot, run.about)
         print(f"\nLatency over time, with the moves marked: {plot}")
     except ValueError as error:  # without matplotlib
         print(f"\n{error}")
@@ -208,6 +284,12 @@ def _show(timeline: Timeline, changes: list[Change], plot: Path) -> None:
 
 def _verdict(sink: Sink, rows: int) -> int:
     """Compare with a sequential computation over the same orders."""
+    customers, wrong = compare(sink, rows)
+    return verdict(rows, customers, wrong)
+
+
+def compare(sink: Sink, rows: int) -> tuple[int, int]:
+    """Customers of these orders, and how many of them differ from a sequential computation."""
     import numpy as np
 
     numbers = np.arange(rows, dtype=np.int64)
@@ -219,7 +301,12 @@ def _verdict(sink: Sink, rows: int) -> int:
         for customer in np.flatnonzero(counts).tolist()
     }
     wrong = sum(1 for k in expected.keys() | sink.totals if expected.get(k) != sink.totals.get(k))
-    print(f"\n{rows:,} orders of {len(expected):,} customers.")
+    return len(expected), wrong
+
+
+def verdict(rows: int, customers: int, wrong: int) -> int:
+    """Say what was found; the exit code."""
+    print(f"\n{rows:,} orders of {customers:,} customers.")
     if wrong:
         print(
             f"WRONG: {wrong:,} customers differ from the sequential computation.", file=sys.stderr

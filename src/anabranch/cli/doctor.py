@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.extras import EXTRAS
 from anabranch.cli.java import JavaNotReady, check_java
+from anabranch.processes.other_python import cure, flaw_of
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -73,6 +74,7 @@ def examine() -> list[Finding]:
     return [
         _python(about["Requires-Python"]),
         *(_library(name, ranges[name]) for name in LIBRARIES),
+        _tasks_python(),
         _java(),
         Finding("cores", str(_cores()), True),
         _memory(),
@@ -121,6 +123,20 @@ def _library(name: str, wanted: str) -> Finding:
         return Finding(name, f"cannot be imported: {error}", False, advice)
     ok = in_range(version, wanted)
     return Finding(name, version, ok, "" if ok else advice)
+
+
+def _tasks_python() -> Finding:
+    """The interpreter of Spark's tasks, as far as the environment says."""
+    command = os.environ.get("PYSPARK_PYTHON")
+    if not command:
+        advice = (
+            "Local sessions use this Python then. On a cluster, set PYSPARK_PYTHON to one with "
+            "these packages on every host, before Spark starts."
+        )
+        return Finding("tasks", "PYSPARK_PYTHON is not set", True, advice, is_missing=True)
+    flaw = flaw_of(command)
+    shown = command if flaw is None else f"PYSPARK_PYTHON={command} {flaw}"
+    return Finding("tasks", shown, flaw is None, "" if flaw is None else cure())
 
 
 def _extra(name: str) -> Finding:

@@ -22,7 +22,11 @@ class Extra:
 
 EXTRAS = {
     "rocksdb": Extra(("rocksdict",), 'backend="rocksdb": state larger than memory'),
+    "tls": Extra(("cryptography",), "TLS, as soon as other hosts take part"),
     "plot": Extra(("matplotlib",), "pictures of demo and bench"),
+    "ui": Extra(
+        ("prometheus_client", "starlette", "uvicorn"), "the HTTP API of a service, and metrics"
+    ),
     "bench": Extra(
         ("anabranch_bench",), "anabranch run and anabranch bench", "pip install ./benchmarks"
     ),

@@ -27,8 +27,18 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "a streaming query that is rescaled while it runs, checked",
     "run": "a workload under load, rescaled while it runs, verified",
+    "status": "whether a service runs on a location, and how it is",
+    "history": "what happened to the services of a location",
+    "rescale": "change the number of workers of a running service",
+    "move": "move key groups of a running service to a worker",
+    "drain": "move everything off a worker and end it",
+    "rebalance": "share key groups out by their measured load",
+    "moves": "list running and recent reconfigurations",
+    "cancel": "take a reconfiguration back",
     "state": "look into a state location, or export from it",
     "savepoint": "named copies of a location's state: list, create, copy, delete",
+    "agent": "let this host run workers of a service",
+    "demo-cluster": "a cluster of three hosts: rescaled, one host drained, one cut off, checked",
     "bench": "compare with Spark's own operators, on the same data",
     "simulate": "run the protocol against crashes and delays, from a seed",
     "doctor": "check that this machine can run Anabranch",
@@ -50,7 +60,7 @@ examples:
 GROUP = "anabranch.commands"
 """Entry points: the name of a command, and its module."""
 
-FROM_BENCH = ("run", "bench")
+FROM_BENCH = ("run", "demo-cluster", "bench")
 """Commands of the distribution anabranch-bench: experiments and workloads."""
 NOT_INSTALLED = (
     "anabranch: `anabranch {command}` is in the distribution anabranch-bench: "
@@ -123,9 +133,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _terminable():
             return _run(args.run, args)
     except Terminated:
-        return EXIT_TERMINATED
+        return _ended("SIGTERM", EXIT_TERMINATED)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return _ended("Ctrl-C", EXIT_INTERRUPTED)
+
+
+def _ended(by: str, code: int) -> int:
+    print(f"anabranch: ended by {by}.", file=sys.stderr)
+    return code
 
 
 @contextmanager

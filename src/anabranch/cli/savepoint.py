@@ -42,6 +42,7 @@ def register(subparsers: Subparsers) -> None:
         metavar="OPERATOR",
         help="leave out an operator that is not part of its query any more (may be repeated)",
     )
+    _add_shared(create)
     create.set_defaults(run=_create)
 
     delete = commands.add_parser("delete", help="remove a savepoint of a location")
@@ -52,6 +53,7 @@ def register(subparsers: Subparsers) -> None:
     copy = commands.add_parser("copy", help="copy a savepoint to another place or store")
     copy.add_argument("savepoint", help="path of the savepoint, as `list` shows it")
     copy.add_argument("target", help="new folder or URI")
+    _add_shared(copy)
     copy.set_defaults(run=_copy)
 
     checkpoint = commands.add_parser(
@@ -59,8 +61,21 @@ def register(subparsers: Subparsers) -> None:
     )
     checkpoint.add_argument("savepoint", help="path of the savepoint, as `list` shows it")
     checkpoint.add_argument("target", help="new folder or URI: the query's checkpointLocation")
-    checkpoint.add_argument("--query", metavar="ID", help="which one, if there are several")
+    checkpoint.add_argument(
+        "--query",
+        metavar="ID",
+        help="which query's, if the savepoint has several; `list` shows them",
+    )
+    _add_shared(checkpoint)
     checkpoint.set_defaults(run=_checkpoint)
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="let other users of this machine read it, as far as the umask does (else nobody)",
+    )
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -83,7 +98,7 @@ def _create(args: argparse.Namespace) -> int:
     from anabranch.durability.store import StateStore
     from anabranch.errors import InvalidArgument
 
-    blobs = BlobStore(args.location)
+    blobs = BlobStore(args.location, shared=args.shared)
     if not blobs.exists(FORMAT_FILE):
         raise InvalidArgument(f"{blobs.location} is not a state location.")
     checkpoints = [SparkCheckpoint(location) for location in args.checkpoint]
@@ -104,14 +119,15 @@ def _delete(args: argparse.Namespace) -> int:
 def _copy(args: argparse.Namespace) -> int:
     from anabranch.durability.savepoint import Savepoint
 
-    _show(Savepoint.open(args.savepoint).copy(args.target))
+    _show(Savepoint.open(args.savepoint).copy(args.target, shared=args.shared))
     return 0
 
 
 def _checkpoint(args: argparse.Namespace) -> int:
     from anabranch.durability.savepoint import Savepoint
 
-    Savepoint.open(args.savepoint).extract_checkpoint(args.target, args.query)
+    savepoint = Savepoint.open(args.savepoint)
+    savepoint.extract_checkpoint(args.target, args.query, shared=args.shared)
     print(args.target)
     return 0
 

@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from anabranch.state.access import PRIVATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 List the operators and state variables of a state location, or show or export the state of one.
-Works beside a running service: it reads what is committed and holds nothing.
+Works beside a running service: it reads what is committed and holds nothing (except --remove).
 """
 
 
@@ -43,11 +45,16 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows to show")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write all rows as Parquet")
     parser.add_argument("--json", action="store_true", help="list as JSON")
+    parser.add_argument(
+        "--remove", metavar="NAME", help="delete the state of this operator; stop its service first"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show or export."""
+    """List, show, export or remove."""
+    if args.remove is not None:
+        return _remove(args.location, args.remove)
     chosen = (args.operator, args.variable, args.export, args.batch)
     if not args.timers and all(choice is None for choice in chosen):
         return _list(args.location, args.json)
@@ -71,6 +78,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _remove(location: str, name: str) -> int:
+    from anabranch.durability.store import StateStore
+    from anabranch.durability.stored_operators import remove
+
+    StateStore(location).look()  # nothing is made where nothing is
+    with StateStore(location) as store:
+        remove(store, name)
+    print(f"Removed the state of {name!r}. Savepoints keep what they have.")
+    return 0
+
+
 def _list(location: str, as_json: bool) -> int:
     from anabranch.spark.state_metadata import METADATA_SCHEMA, metadata_rows
 
@@ -84,6 +102,7 @@ def _list(location: str, as_json: bool) -> int:
         if row["batchIds"]:
             batches = f"batches {row['minBatchId']} to {row['maxBatchId']}"
         print(f"{row['operatorName']}  {row['stateVarName'] or 'timers'} ({row['stateVarType']})")
+        print(f"  query {row['queryId'] or 'none yet'}")
         print(f"  {batches}, {row['files']} files, {size} bytes of all its variables")
         print(f"  {row['schema']}")
     if not rows:
@@ -101,6 +120,10 @@ def _rows(reader: StateReader) -> Iterator[dict[str, Any]]:
         yield from table.to_pylist()
 
 
+def _private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE.file), "wb")
+
+
 def _export(reader: StateReader, target: Path) -> int:
     """One Parquet file, complete or not there."""
     import pyarrow as pa
@@ -114,7 +137,9 @@ def _export(reader: StateReader, target: Path) -> int:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     rows = 0
     try:
-        with pq.ParquetWriter(temporary, pa.schema(list(arrow_type(reader.schema)))) as writer:
+        schema = pa.schema(list(arrow_type(reader.schema)))
+        # State is for its owner's eyes: who wants others to see it opens the file.
+        with _private(temporary) as file, pq.ParquetWriter(file, schema) as writer:
             for table in _tables(reader):
                 writer.write_table(table)
                 rows += table.num_rows

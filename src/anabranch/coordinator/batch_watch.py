@@ -80,6 +80,19 @@ class BatchWatch:
                 running.append(operator)
         return Observed(not running, tuple(ended), _stuck(running, since))
 
+    def is_silent(self, seconds: float) -> bool:
+        """Whether no query had a sign of life for so long; one that has ended does not count."""
+        with self._lock:
+            query_of = {n: v.query_id for n, v in self._machine.operators.items()}
+            lately = [
+                o for o in self._operators.values() if steady_clock.now() - o.alive_at < seconds
+            ]
+        queries = [(operator.name, query_of.get(operator.name)) for operator in lately]
+        return all(
+            query_id is not None and self._is_running(name, query_id) is False
+            for name, query_id in queries
+        )
+
     def _held(self) -> set[str]:
         """Operators with lanes that the move itself holds back: it must not wait for these."""
         machine = self._machine

@@ -3,63 +3,66 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from concurrent import futures
 from typing import Any
-
-import pyarrow as pa
 
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.batch_watch import BatchWatch
+from anabranch.coordinator.bindings import Bindings, Place, Template
+from anabranch.coordinator.call_router import CallRouter
+from anabranch.coordinator.declared_sites import open_operator
 from anabranch.coordinator.epoch_writer import EpochWriter
+from anabranch.coordinator.failure_log import FailureLog
+from anabranch.coordinator.installer import Installer
+from anabranch.coordinator.journal_notes import JournalNotes
+from anabranch.coordinator.lane_doubts import LaneDoubts
 from anabranch.coordinator.lookup_client import LookupClient
 from anabranch.coordinator.maintenance import Maintenance
 from anabranch.coordinator.move_runner import MoveRunner
 from anabranch.coordinator.operator_record import (
     OperatorRecord,
     describe,
-    install_message,
     registered,
 )
-from anabranch.coordinator.query_clock import QueryClock
+from anabranch.coordinator.query_clock import QueryClock, QuerySide
+from anabranch.coordinator.service_access import ServiceAccess
+from anabranch.coordinator.service_hosts import HostSettings, ServiceHosts
+from anabranch.coordinator.service_workers import Recycler
+from anabranch.coordinator.user_code_monitor import UserCodeMonitor, ping_seconds
+from anabranch.coordinator.watch_server import WatchServer
 from anabranch.durability.store import StateStore
-from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable, unexpected
+from anabranch.errors import AnabranchError, CallTimedOut, ServiceUnavailable, unexpected
 from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import KeySpace
 from anabranch.model.routing import initial_routing
 from anabranch.processes.crash_points import crash_point
-from anabranch.processes.launcher import Launcher
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.epochs import LaneReport
 from anabranch.protocol.exhaustive import unhandled
-from anabranch.transport.auth import new_token
-from anabranch.transport.client import Peer
-from anabranch.transport.codec import different_versions
 from anabranch.transport.messages import lanes
-from anabranch.transport.messages.control import Install
 from anabranch.transport.messages.kinds import Nothing
-from anabranch.transport.messages.names import NAMES, Request, WorkerCall
-from anabranch.transport.server import Reply, Server
+from anabranch.transport.server import Server
+from anabranch.transport.signs_of_life import patience_seconds
 
-_log = logging.getLogger("anabranch.coordinator")
+STOP_SECONDS = 5.0
+"""For what runs to end by itself, while the workers are still there."""
+STOP_SECONDS_MAX = 60.0
 
 LaneAnswer = protocol.GrantLane | protocol.ConfirmFinish
 
 
 class Coordinator:
-    """Handler of the driver's server (transport: Handler) and interpreter of the protocol."""
+    """Interpreter of the protocol: calls in as events, effects out to what performs them."""
 
     def __init__(
         self,
         store: StateStore,
-        launcher: Launcher,
         clock: QueryClock,
         keyspace: KeySpace,
         workers: int,
@@ -67,35 +70,36 @@ class Coordinator:
         host: str,
         start_empty: Collection[str] = (),
         checkpoint: str = "changelog",
+        user_code_timeout_s: float | None = None,
+        tls: bool | None = None,
+        hosts: HostSettings | None = None,
+        notes: JournalNotes | None = None,
     ) -> None:
-        self._start_empty = frozenset(start_empty)
-        self.token = new_token()
-        self.keyspace = keyspace
-        self._store = store
-        self._clock = clock
-        self._run_id = secrets.token_hex(4)
-        self._lock = threading.RLock()
-        self.store_lock = threading.Lock()
-        """Guards the store."""
+        self._start_empty, self.access = frozenset(start_empty), ServiceAccess([host], tls)
+        self.lane_credentials = self.access.credentials.for_lanes()
+        self.keyspace, self._store, self._clock = keyspace, store, clock
+        self._run_id, self.notes = secrets.token_hex(4), notes or JournalNotes()
+        self._lock, self.store_lock = threading.RLock(), threading.Lock()
+        """The second one guards the store."""
         self._operators: dict[str, OperatorRecord] = {}
-        self._requests: dict[int, Future[LaneAnswer]] = {}
-        self._request_ids = itertools.count(1)
-        self._definition_ids = itertools.count(1)
-        self._stopped = False
+        self._requests: dict[int, futures.Future[LaneAnswer]] = {}
+        self._request_ids, self._definition_ids = itertools.count(1), itertools.count(1)
+        self._stopped, self._failures = False, FailureLog(self.notes.batch_failed)
         names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
+        self.hosts = ServiceHosts(
+            hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
+        )
         self._machine, effects = protocol.CoordinatorMachine.create(
-            initial_routing(keyspace.groups, names)
+            initial_routing(keyspace.groups, names), self.hosts.present
         )
-        self._pool = WorkerPool(
-            launcher,
-            lambda worker, incarnation: make_config(
-                worker=worker, incarnation=f"{self._run_id}-{incarnation}", token=self.token
-            ),
-            self._worker_started,
-            lambda worker, incarnation, reason: self._dispatch(
-                protocol.WorkerDown(worker, incarnation, reason)
-            ),
+        self._deaths = WatchServer()
+        self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
+        self._doubts = LaneDoubts(self._pool)
+        self._user_code = UserCodeMonitor(
+            self._operators, self._is_query_running, self._pool.replace, user_code_timeout_s
         )
+        self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
+        self.recycler = Recycler(self._machine, self._lock, self._pool)
         bins = keyspace.groups * keyspace.bins
         self._maintenance = Maintenance(
             store, self.store_lock, self._pool, lambda: self.moves.is_moving, bins
@@ -110,13 +114,40 @@ class Coordinator:
             self._pool,
             BatchWatch(self._machine, self._lock, self._operators, clock.is_running),
             self._maintenance.publish,
+            self.notes.of(self._pool),
         )
         self.lookups = LookupClient(
             self._machine, self._lock, self._pool, self._operators, keyspace
         )
-        self._server = Server(host, self.token, self)
-        self.address = self._server.address
+        self.bindings = Bindings(
+            store, self.store_lock, self._machine, self._lock, self._operators, clock, self._open
+        )
+        registry, port, shown = self.hosts.registry, self.hosts.port, self.access.certificate
+        self.calls = CallRouter(
+            self._begin, self._finish, self._failures, registry, self.access, self._deaths
+        )
+        self._server = Server(host, self.access.known, self.calls, shown, port)
+        self.address = self._deaths.listens_at(self._server.address)
         self._perform(effects)
+        self.hosts.start(self.address, self._machine.fleet.waiting)
+
+    def _make_pool(
+        self, make_config: Callable[..., WorkerConfig], ping_seconds: float | None
+    ) -> WorkerPool:
+        return WorkerPool(
+            self.hosts.launcher,
+            lambda worker, incarnation: make_config(
+                worker=worker,
+                incarnation=f"{self._run_id}-{incarnation}",
+                coordinator=self.address,
+                **self.access.of_workers(),
+            ),
+            self._worker_started,
+            self._worker_down,
+            lambda *heard: self._user_code.heard(*heard),
+            ping_seconds,
+            self._deaths.gone,
+        )
 
     # -- for the service --
 
@@ -126,51 +157,58 @@ class Coordinator:
         with self._lock:
             return tuple(self._operators)
 
-    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> int:
+    def register(
+        self,
+        name: str,
+        definition: OperatorDefinition,
+        initial: list[str],
+        side: QuerySide | None = None,
+    ) -> int:
         """Make an operator known to the protocol and to all workers.
 
-        Returns the number of this definition: lanes of an earlier one of the same name are refused.
+        Returns the number of this definition: lanes of an earlier one of the same name are refused,
+        unless `side` says that each query has state of its own.
         """
+        number = next(self._definition_ids)
+        template = Template(number, name, definition, tuple(initial), side)
+        self._open(template, Place(name), number)
+        self.bindings.add(template)
+        return number
+
+    def _open(
+        self, template: Template, place: Place, definition_id: int | None = None
+    ) -> OperatorRecord:
+        """Install a definition under a name; without a number, as a new one."""
+        name = place.name
         with self.store_lock:
-            record = self._store.open_operator(
-                name, definition.description, self.keyspace, definition.unreadable
-            )
-        definition_id = next(self._definition_ids)
-        is_restored = record.restored_epoch is not None
-        install = install_message(name, definition_id, definition, is_restored)
-        if is_restored:
-            initial = []  # it is in the savepoint's state
+            record = open_operator(self._store, name, template.definition, self.keyspace)
+        number = definition_id or next(self._definition_ids)
+        operator = template.opened(place, record, number, name in self._start_empty)
         with self._lock:
-            self._operators[name] = OperatorRecord(
-                name, definition, install, initial, definition_id, is_restored
-            )
-        self.announce(name)
-        for worker, peer in self._pool.peers().items():
-            try:
-                self._install(worker, peer, install)
-            except ServiceUnavailable as error:  # its replacement gets the operator when it starts
-                _log.info("Worker %s went away while it was started: %s", worker, error)
-        return definition_id
+            self._operators[name] = operator
+        self.announce(name, definition_id is None and record.query_id is None)
+        self._installer.everywhere(operator)
+        return operator
 
-    def _install(self, worker: WorkerId, peer: Peer, install: Install) -> None:
-        """A worker that a rescale has added imports its libraries beside batches of the others."""
+    def _owns_nothing(self, worker: WorkerId) -> bool:
         with self._lock:
-            owns_nothing = worker not in self._machine.routing.owners
-        peer.call(replace(install, in_background=owns_nothing))
+            return worker not in self._machine.routing.owners
 
-    def announce(self, name: str) -> None:
+    def announce(self, name: str, is_released: bool = False) -> None:
         """Tell the protocol what the location holds of an operator."""
         with self.store_lock:
             record = self._store.operator(name)
             epochs = self._store.epochs(name)
             self._operators[name].exists(self._store.last(name))
-        self._dispatch(registered(record, epochs, name in self._start_empty))
+        start_empty = self._operators[name].start_empty
+        self._dispatch(registered(record, epochs, start_empty, is_released))
 
-    def has_begun(self, name: str) -> bool:
-        """Whether a batch of the operator's present definition has begun."""
+    def has_committed(self, definition_id: int, query_id: str, epoch: int) -> bool:
+        """Whether all lanes of a query's batch have ended."""
+        name = self.bindings.bound(definition_id, query_id)
         with self._lock:
-            operator = self._operators.get(name)
-            return operator is not None and operator.begun_epoch >= 0
+            view = None if name is None else self._machine.operators.get(name)
+            return view is not None and view.committed is not None and view.committed >= epoch
 
     def query_of(self, name: str) -> str | None:
         """The query that an operator of this run belongs to, once it is known."""
@@ -184,8 +222,12 @@ class Coordinator:
             summary = self._machine.statistics()
             routing = self._machine.routing
             operators = dict(self._operators)
-        picture = describe(summary, routing, operators, self._pool)
-        return {**picture, "reconfiguration": self.moves.running()}
+        return {
+            **describe(summary, routing, operators, self._pool, self._user_code.stuck),
+            "hosts": self.hosts.describe(self._pool.hosts()),
+            "reconfiguration": self.moves.running(),
+            "moved_bytes": self.moves.moved_bytes(),
+        }
 
     def pids(self) -> dict[WorkerId, int]:
         """Process ids of the workers."""
@@ -198,72 +240,37 @@ class Coordinator:
             waiting, self._requests = self._requests, {}
         for future in waiting.values():
             future.set_exception(ServiceUnavailable("The state service was stopped."))
+        self._deaths.close()
         self.moves.stop()
-        self._maintenance.stop()
-        self._pool.stop()
+        self._maintenance.stop(STOP_SECONDS)
+        self._pool.stop()  # whoever still waits for a worker goes on
+        self.hosts.stop()
+        self._maintenance.stop(STOP_SECONDS_MAX)
+        self.moves.wait_for_orders(STOP_SECONDS_MAX)
         self._server.stop()
 
-    # -- calls --
-
-    def call(self, request: Request) -> object:
-        """Calls of lanes and of the tick source."""
-        match request:
-            case lanes.Begin():
-                return self._begin(request)
-            case lanes.Finish():
-                return self._finish(request)
-            case lanes.Tick():
-                return lanes.TickDue(self._is_tick_due(request.operator))
-            case _:
-                raise _misdirected(request)
-
-    def exchange(self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Reply:
-        """Lanes send rows to workers only."""
-        raise InvalidArgument("Rows go to a worker, not to the coordinator.")
+    # -- calls of lanes --
 
     def _begin(self, request: lanes.Begin) -> lanes.LaneGrant:
-        name, epoch = request.operator, request.epoch
-        if name not in self._operators:
-            raise ServiceUnavailable(f"Operator '{name}' is not registered in this service.")
-        operator = self._operators[name]
-        if operator.definition_id != request.definition:
-            raise InvalidArgument(
-                f"Operator '{name}' was defined again after this query was built. Start a query "
-                "from the newest DataFrame, and give operators of one query names of their own."
-            )
-        asked, is_first = steady_clock.now(), not request.is_retry
-        if is_first:
+        operator = self.bindings.operator_of(request)
+        name, epoch = operator.name, request.epoch
+        asked = steady_clock.now()
+        if request.is_retry:
+            operator.check_retry(request.attempt)
+        else:
             operator.check_begin(epoch, request.attempt)
+        unreached = self._doubts.confirmed(request.unreached)
+        host = self.hosts.host_of(request.host)
         granted = self._request(
             lambda number: protocol.LaneBegan(
-                number, name, request.query_id, epoch, request.lane, request.lanes
+                number, name, request.query_id, epoch, request.lane, request.lanes, host, unreached
             )
         )
         assert isinstance(granted, protocol.GrantLane)
         times = self._times(operator, request.query_id, epoch)
-        if is_first:
-            with self._lock:  # only now: what is refused, or parked, changes nothing
-                operator.note_begin(epoch, request.attempt, asked)
-        waits = operator.waits(epoch, bool(granted.shadows))
-        return lanes.LaneGrant(
-            granted.version,
-            granted.base,
-            self._addresses(granted, granted.owners),
-            self._addresses(granted, granted.shadows),
-            times,
-            tuple(operator.initial),
-            None if waits is None else tuple(waits),
-        )
-
-    def _addresses(
-        self, granted: protocol.GrantLane, groups_of: dict[WorkerId, tuple[int, ...]]
-    ) -> tuple[lanes.LaneOwner, ...]:
-        return tuple(
-            lanes.LaneOwner(
-                worker, self._pool.address(worker, granted.incarnations[worker]), groups
-            )
-            for worker, groups in groups_of.items()
-        )
+        with self._lock:  # only now: what is refused, or parked, changes nothing
+            operator.note_begin(epoch, request.attempt, asked)
+        return operator.lane_grant(granted, epoch, times, self._pool.address)
 
     def _times(self, operator: OperatorRecord, query_id: str, epoch: int) -> BatchTimes:
         with self._lock:
@@ -274,21 +281,27 @@ class Coordinator:
 
     def _finish(self, request: lanes.Finish) -> Nothing:
         operator = self._operators[request.operator]
+        if operator.definition_id != request.definition:
+            raise ServiceUnavailable(
+                f"Operator '{operator.name}' was defined again; this task's result is not used."
+            )
         operator.note_finish(request.lane, request.stats)
+        if operator.traffic is not None:
+            where = self.moves.places(request.host)
+            operator.traffic.finish(request.lane, request.transactions, where)
         report = LaneReport(tuple(done.report for done in request.transactions))
         self._request(
             lambda number: protocol.LaneFinished(
                 number, operator.name, request.epoch, request.lane, request.lanes, report
             )
         )
+        stats, query_id = operator.batch_stats(request.lanes), self.query_of(operator.name)
+        if stats is not None and query_id is not None:
+            self._clock.note_batch(operator.name, query_id, request.epoch, request.lanes, stats)
         return Nothing()
 
-    def _is_tick_due(self, name: str) -> bool:
-        query_id = self.query_of(name)
-        return query_id is not None and self._clock.wants_batch(name, query_id)
-
     def _request(self, make_event: Callable[[int], protocol.Event]) -> LaneAnswer:
-        number, future = next(self._request_ids), Future[LaneAnswer]()
+        number, future = next(self._request_ids), futures.Future[LaneAnswer]()
         with self._lock:
             if self._stopped:
                 raise ServiceUnavailable("The state service was stopped.")
@@ -298,7 +311,10 @@ class Coordinator:
         except BaseException:
             self._requests.pop(number, None)
             raise
-        return future.result()
+        try:
+            return future.result(patience_seconds())
+        except futures.TimeoutError:  # before Python 3.11, it is not the built-in one
+            raise CallTimedOut("The coordinator waits, for a worker say. Ask patiently.") from None
 
     # -- protocol --
 
@@ -307,7 +323,7 @@ class Coordinator:
             return
         with self._lock:
             effects = self._machine.handle(event)
-            self.moves.gate.look(self._machine.gate is not None)
+            self.moves.look()
         self._perform(effects)
 
     def _perform(self, effects: list[protocol.Effect]) -> None:
@@ -317,13 +333,14 @@ class Coordinator:
                     self._answer(effect.request, effect)
                 case protocol.RefuseRequest():
                     self._answer(effect.request, effect.error)
-                case protocol.BindQuery():
+                case protocol.BindQuery(operator=name, query_id=query_id, first=first):
+                    place = self._operators[name].place
                     with self.store_lock:
-                        self._store.bind_query(effect.operator, effect.query_id, effect.first)
+                        self._store.bind_query(name, query_id, first, place)
                 case protocol.WriteManifest():
                     self._write_manifest(effect)
                 case protocol.StartWorker():
-                    self._pool.start(effect.worker, effect.incarnation)
+                    self._pool.start(effect.worker, effect.incarnation, effect.host)
                 case protocol.StopWorker():
                     self._pool.retire(effect.worker, effect.incarnation)
                 case protocol.SendOrder():
@@ -338,9 +355,8 @@ class Coordinator:
         if future is None:
             return
         if isinstance(answer, AnabranchError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+            return future.set_exception(answer)
+        return future.set_result(answer)
 
     def _write_manifest(self, effect: protocol.WriteManifest) -> None:
         name, epoch = effect.operator, effect.epoch
@@ -353,6 +369,7 @@ class Coordinator:
             self._dispatch(protocol.ManifestFailed(name, epoch, unexpected(error)))
             return
         seconds = self._operators[name].note_commit(epoch)
+        self.notes.batch(self._operators[name], epoch)
         self._dispatch(protocol.ManifestWritten(name, epoch))
         self.moves.batch_committed(name, seconds)
         self._maintenance.after_commit(name, epoch)
@@ -362,22 +379,18 @@ class Coordinator:
 
         One that comes both ways is installed once.
         """
-        peer = self._pool.peers().get(worker)
-        if peer is None:
-            return  # it has ended already; the pool says so
+        self._deaths.here(self._pool.address(worker, incarnation))
         with self._lock:
             operators = list(self._operators.values())
-        for operator in operators:
-            try:
-                self._install(worker, peer, operator.install)
-            except ServiceUnavailable as error:  # its end is reported by the pool
-                _log.info("Worker %s went away while it was started: %s", worker, error)
-                return
-            except AnabranchError as error:  # the other operators need the worker all the same
-                _log.error("Worker %s: %s", worker, error)
-        self._dispatch(protocol.WorkerStarted(worker, incarnation))
+        if self._installer.at_start(worker, incarnation, operators):
+            self.notes.worker_started(worker, incarnation)
+            self._dispatch(protocol.WorkerStarted(worker, incarnation))
 
+    def _worker_down(self, worker: WorkerId, incarnation: int, reason: str) -> None:
+        self._user_code.gone(worker, incarnation)
+        self.notes.worker_ended(worker, incarnation, reason)
+        self._dispatch(protocol.WorkerDown(worker, incarnation, reason))
 
-def _misdirected(request: WorkerCall) -> AnabranchError:
-    name = NAMES[type(request)]
-    return different_versions(f"Call '{name}' is for workers, not for the coordinator")
+    def _is_query_running(self, name: str) -> bool | None:
+        query_id = self.query_of(name)
+        return None if query_id is None else self._clock.is_running(name, query_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from anabranch.coordinator.maintenance import Maintenance
 from anabranch.coordinator.operator_record import OperatorRecord, written_files
@@ -39,8 +40,8 @@ class EpochWriter:
         # 1. What the epoch starts from; 2. its changes and finished snapshots; 3. it exists.
         previous = self._store.before(effect.operator, effect.base)
         manifest = self._manifest(previous, effect)
-        crash_point("coordinator", "before-manifest")
-        self._store.commit(manifest)
+        crash_point("coordinator", "before-lists")
+        self._store.commit(manifest, partial(crash_point, "coordinator"))
         return manifest
 
     def _manifest(self, previous: Manifest | None, effect: WriteManifest) -> Manifest:

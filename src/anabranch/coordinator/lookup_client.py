@@ -11,18 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.coordinator.operator_record import OperatorRecord
-from anabranch.errors import InvalidArgument, ServiceUnavailable
+from anabranch.errors import AccessRefused, InvalidArgument, ServiceUnavailable
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.readers import Reader, reader_of
 from anabranch.protocol.coordinator import CoordinatorMachine
-from anabranch.state.contract import Sections
 from anabranch.transport.client import Peer
 from anabranch.transport.messages.state import LookUp
 from anabranch.transport.packing import pack_keys
 
 LOOKUP_SECONDS_MAX = 60.0
-"""For so long a lookup waits for workers that are being started."""
+"""For so long a lookup waits, also for workers that are being started."""
+
+ANSWER_SECONDS_MAX = 180.0
+"""An answer may have millions of entries, made on a busy machine."""
 
 RETRY_SECONDS = 0.05
 
@@ -53,9 +55,12 @@ class LiveState:
 
     def read(self, keys: Iterable[Any]) -> tuple[int | None, list[Any]]:
         """The epoch (None: before the first) and the values of keys as of it."""
+        if isinstance(keys, (str, bytes, Mapping)):
+            raise InvalidArgument(
+                f"Several keys are a list of them, got {keys!r}. For one key, say get({keys!r})."
+            )
         canonical, table = self._reader.keys.table(list(keys))
-        epoch, answers = self._lookups.ask(self._operator, self._reader.section, table)
-        values = self._reader.values(answers)
+        epoch, values = self._lookups.ask(self._operator, self._reader, table)
         return epoch, [values.get(key) for key in canonical]
 
     def __repr__(self) -> str:
@@ -92,20 +97,24 @@ class LookupClient:
         reader = reader_of(operator, known.definition, variable, self._keyspace)
         return LiveState(self, operator, reader)
 
-    def ask(self, operator: str, section: str, keys: pa.Table) -> tuple[int | None, list[Sections]]:
-        """A section of keys as of the last committed epoch, which is said too."""
+    def ask(
+        self, operator: str, reader: Reader, keys: pa.Table
+    ) -> tuple[int | None, Mapping[Any, Any]]:
+        """Values of keys as of the last committed epoch, which is said too."""
         deadline = time.monotonic() + LOOKUP_SECONDS_MAX
         while True:
             try:
-                return self._ask(operator, section, keys)
+                return self._ask(operator, reader, keys)
+            except AccessRefused:
+                raise
             except ServiceUnavailable:  # a worker has gone, or got another definition
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_SECONDS)
 
     def _ask(
-        self, operator: str, section: str, keys: pa.Table
-    ) -> tuple[int | None, list[Sections]]:
+        self, operator: str, reader: Reader, keys: pa.Table
+    ) -> tuple[int | None, Mapping[Any, Any]]:
         with self._lock:
             view = self._machine.operators[operator]
             as_of, owners = view.committed, self._machine.routing.owners
@@ -115,12 +124,16 @@ class LookupClient:
         for group in np.unique(groups).tolist():
             peer = self._peer(owners[group])
             asked.setdefault(peer.address, (peer, []))[1].append(group)
-        answers: list[Sections] = []
+        requests = []
         for peer, some in asked.values():
             wanted = pack_keys(keys.filter(pa.array(np.isin(groups, some))))
-            request = LookUp(operator, definition, section, as_of, wanted)
-            answers += [parcel.tables for parcel in peer.stream(request, LOOKUP_SECONDS_MAX)]
-        return as_of, answers
+            requests.append((peer, LookUp(operator, definition, reader.section, as_of, wanted)))
+        # Large answers come in pieces, which become values one by one.
+        return as_of, reader.values(
+            parcel.tables
+            for peer, request in requests
+            for parcel in peer.stream(request, ANSWER_SECONDS_MAX)
+        )
 
     def _peer(self, owner: str) -> Peer:
         """The owner, or whoever is there: all can read the store."""

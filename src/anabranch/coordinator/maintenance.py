@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from anabranch.coordinator.calls import COMMITTED_SECONDS_MAX
 from anabranch.durability.heat import merged_heat
 from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
@@ -103,17 +104,17 @@ class Maintenance:
                 self._store.commit(with_snapshots(manifest, fitting))
         self.keep(operator, snapshots)
 
-    def stop(self) -> None:
-        """Finish what runs and end the thread."""
+    def stop(self, seconds_max: float | None = None) -> None:
+        """Finish what runs and end the thread; wait so long for it."""
         self._commits.put(None)
-        self._thread.join()
+        self._thread.join(seconds_max)
 
     def _run(self) -> None:
         newest: dict[str, int] = {}
         while True:
             # Of each operator only the newest commit: its snapshots are worth most.
             while not newest or not self._commits.empty():
-                commit = self._commits.get()
+                commit = self._commits.get()  # no limit: stop() ends it
                 if commit is None:
                     return
                 newest[commit[0]] = commit[1]
@@ -135,7 +136,7 @@ class Maintenance:
         def tell(worker: WorkerId, peer: Peer) -> None:
             note = None
             try:
-                reply = peer.call(message)
+                reply = peer.call_patiently(message, COMMITTED_SECONDS_MAX)
                 self.keep(operator, reply.snapshots)
                 note = reply.heat
             except AnabranchError as error:  # the others are not concerned
@@ -151,7 +152,7 @@ class Maintenance:
         for call in calls:
             call.start()
         for call in calls:
-            call.join()
+            call.join()  # no limit: each call has one, and ends if its worker is gone
         notes = [note for note in heat if note is not None]
         if len(notes) == len(heat):
             with self._lock:

@@ -12,6 +12,7 @@ from anabranch.coordinator import steady_clock
 from anabranch.errors import ReconfigurationFailed, ServiceUnavailable
 from anabranch.model.ids import WorkerId
 from anabranch.model.stats import ROWS_FORWARDED
+from anabranch.protocol.move_parts import ACROSS_HOSTS, ON_HOST
 
 CANCELLED = "It was cancelled."
 STOPPED = "The service was stopped."
@@ -36,7 +37,7 @@ class MoveReport:
 
     @property
     def pause_seconds(self) -> float:
-        """The longest that a batch waited for state that was on its way, or was held back."""
+        """The longest time that a batch waited for its state, or that the move held it back."""
         # A move holds batches back once at most; how long each one waited nobody counts.
         held = self.counters.get("gated_ms", 0) if self.counters.get("begins_held") else 0
         longest: int = max([held, *(batch["load_ms"] for batch in self.batches)])
@@ -44,7 +45,7 @@ class MoveReport:
 
     @property
     def rows_forwarded(self) -> int:
-        """Rows in flight that reached an old owner and were passed on to the new one."""
+        """Rows in flight that reached an old owner, which passed them on to the new one."""
         return sum(batch[ROWS_FORWARDED] for batch in self.batches)
 
     def as_json(self) -> dict[str, Any]:
@@ -65,9 +66,18 @@ class MoveReport:
             f"  longest pause     {self.pause_seconds * 1000:.0f} ms "
             f"(a batch that waited; {len(self.batches)} batches ran meanwhile)",
         ]
+        if at_once := self.counters.get("idle_groups"):
+            rounds = self.counters.get("idle_rounds", 0)
+            lines.append(
+                f"  moved at once     {at_once} key groups in {rounds} "
+                f"{'round' if rounds == 1 else 'rounds'}: no batch ran"
+            )
         if self.rows_forwarded:
             lines.append(f"  rows forwarded    {self.rows_forwarded:,}")
-        hidden = ("bytes", "flips", "groups", "left", "behind")  # said above, or means to an end
+        # Said above, or means to an end.
+        hidden = ["bytes", "flips", "groups", "left", "behind", "idle_groups", "idle_rounds"]
+        if not self.counters.get(ACROSS_HOSTS):
+            hidden.append(ON_HOST)  # all of them
         shown = {n: v for n, v in sorted(self.counters.items()) if v and n not in hidden}
         lines += [f"  {name:<17} {value:,}" for name, value in shown.items()]
         return "\n".join(lines)
@@ -113,7 +123,7 @@ class Progress:
 
 @dataclass(eq=False)
 class MoveHandle:
-    """A reconfiguration that runs or has ended; made by `StateService.rescale` and its kin."""
+    """A reconfiguration, running or ended. `StateService.rescale` and similar methods return it."""
 
     number: int
     strategy: str
@@ -124,6 +134,8 @@ class MoveHandle:
     """Those that ended after one time and began before another."""
     on_cancel: Callable[[MoveHandle], MoveHandle]
     on_retarget: Callable[[int], MoveHandle]
+    cause: str = "program"
+    """Who asked for it."""
     started: float = field(default_factory=steady_clock.now)
     _ended: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "running"
@@ -137,17 +149,17 @@ class MoveHandle:
 
     @property
     def progress(self) -> float:
-        """From 0 to 1; of a move that ended early, how far it came."""
+        """From 0 to 1. If the move ended early: how far it came."""
         if self.is_done:
             return 1.0 if self._outcome == "done" else self._fraction
         self._fraction = max(self._fraction, self.look(self)[0].fraction)
         return self._fraction
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False if the timeout (in seconds) came first.
+        """Wait for the end. Returns False if the timeout (in seconds) came first.
 
-        Raises ReconfigurationFailed if it could not be completed (not if it was cancelled or
-        another request took its place), ServiceUnavailable if the service was stopped before.
+        Raises ReconfigurationFailed if the move failed, and ServiceUnavailable if the service was
+        stopped before its end. A move that was cancelled or replaced raises nothing.
         """
         if not self._ended.wait(timeout):
             return False
@@ -165,21 +177,22 @@ class MoveHandle:
         return True
 
     def cancel(self) -> MoveHandle:
-        """Give up: what has not moved stays, what has moved goes back. Returns the way back.
+        """Give up. Key groups that have moved go back. Returns the handle of the way back.
 
-        A move that has ended, or that another request has replaced, is left as it is and returned.
+        If the move has ended, or another request has replaced it, nothing changes, and you get this
+        handle.
         """
         return self.on_cancel(self)
 
     def retarget(self, workers: int) -> MoveHandle:
-        """Go on to another number of workers, from where it is now and in the same way.
+        """Continue to another number of workers, from the present layout and in the same way.
 
-        Returns the new move.
+        Returns the handle of the new move.
         """
         return self.on_retarget(workers)
 
     def report(self) -> MoveReport:
-        """What it has done so far."""
+        """Tell what the move has done so far."""
         if self._report is None:
             return self._make_report("running", *self.look(self))
         # The batch that ran when the move ended has ended since.

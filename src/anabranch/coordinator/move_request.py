@@ -20,6 +20,8 @@ class MoveWish:
     latency_target: float | None = None
     assignment: str = "minimal"
     """Of key groups to as many workers as are asked for."""
+    cause: str = "program"
+    """Who asks: for the journal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,55 +7,58 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from anabranch.coordinator.batch_watch import BatchWatch
+from anabranch.coordinator import steady_clock
+from anabranch.coordinator.batch_watch import BatchWatch, Observed
+from anabranch.coordinator.calls import (
+    ORDER_SECONDS_MAX,
+)
+from anabranch.coordinator.copy_rate import CopyRate
+from anabranch.coordinator.journal_notes import JournalNotes
 from anabranch.coordinator.move_handle import CANCELLED, STOPPED, GateClock, MoveHandle, Progress
+from anabranch.coordinator.move_plans import MovePlans
 from anabranch.coordinator.move_request import MoveWish, OpenRequest
 from anabranch.coordinator.order_message import order_message
 from anabranch.coordinator.planning import (
-    COPY_BYTES_PER_SECOND,
     Forecast,
     TargetLayout,
-    drained,
     forecast,
-    moved,
-    rebalanced,
-    rescaled,
 )
-from anabranch.coordinator.rate_controller import (
-    LEAST_BYTES_PER_SECOND,
-    START_BYTES_PER_SECOND,
-    RateController,
-)
-from anabranch.errors import AnabranchError, ServiceUnavailable
-from anabranch.migration.strategies import STANDBY
+from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
+from anabranch.migration.strategies import ALWAYS_AS_ASKED, STANDBY
+from anabranch.model.ids import KeyGroup
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.move_orders import WorkerOrder
-from anabranch.protocol.move_parts import MovePhase
+from anabranch.protocol.move_parts import ACROSS_HOSTS, ON_HOST, MovePhase
 from anabranch.protocol.move_queue import SUPERSEDED
-from anabranch.transport.messages.control import GroupLoad, Loads, SetRate
 from anabranch.transport.messages.kinds import Call
 from anabranch.transport.messages.orders import Order, OrderReply, SaveReply
 
 _log = logging.getLogger("anabranch.moves")
 
 IDLE_SECONDS = 1.0
+STOP_SECONDS_MAX = 10.0
 """Without a batch for so long, a move does not wait for the next one."""
 
-ADAPTIVE_STRATEGIES = {"live": LEAST_BYTES_PER_SECOND, "lazy": 48 << 20}
-"""Strategies whose copies adapt to the batches, and how slow they may become.
+RECENT_MOVES = 100
+"""Requests that are remembered after their end."""
 
-Under `lazy` batches fetch what has not come, so that they are slow until all has come.
-"""
+RATE = "rate"
+"""News: it has changed."""
+
+News = tuple[str, float | None] | str | None
+
+LOADS_SECONDS_MAX = 2.0
+"""For sizes of idle key groups; a worker that does not say them in time has small ones."""
 
 
-class MoveRunner:
+class MoveRunner(MovePlans):
     """Between the protocol, the workers and the user."""
 
     def __init__(
@@ -66,13 +69,13 @@ class MoveRunner:
         pool: WorkerPool,
         batches: BatchWatch,
         publish: Callable[[str, Collection[str]], None],
+        notes: JournalNotes,
     ) -> None:
-        self._machine = machine
-        self._lock = lock
+        super().__init__(machine, lock, pool)
         self._dispatch = dispatch
-        self._pool = pool
         self._batches = batches
         self._publish = publish
+        self._notes = notes
         self._numbers = itertools.count(1)
         self._asking = threading.RLock()
         """Held for the whole of a request; taken before the lock of the protocol.
@@ -80,14 +83,19 @@ class MoveRunner:
         A handler of a signal may ask in the middle of its own thread's request.
         """
         self._is_stopped = False
+        self._orders: set[threading.Thread] = set()
         self._moves: dict[int, OpenRequest] = {}
+        self._recent: deque[MoveHandle] = deque(maxlen=RECENT_MOVES)
         self._latest = 0
         """The last request."""
         self._cancelled: set[int] = set()
+        self._moved: Counter[str] = Counter()
+        """Bytes of moves that have ended."""
         self.gate = GateClock()
-        self._controller: RateController | None = None
-        self._news: queue.SimpleQueue[tuple[str, float | None] | None] = queue.SimpleQueue()
-        """Operator and seconds (None: not known) of each committed batch; None: stop."""
+        self.rate = CopyRate(lock, pool, batches)
+        self._was_idle = False
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        """Operator and seconds (None: not known) of each committed batch; RATE; None: stop."""
         self._thread = threading.Thread(target=self._watch, name="anabranch-moves", daemon=True)
         self._thread.start()
 
@@ -100,11 +108,6 @@ class MoveRunner:
 
     # -- for users --
 
-    def plan(self) -> TargetLayout:
-        """The present owners and workers."""
-        with self._lock:
-            return TargetLayout(self._machine.routing.owners, tuple(self._machine.workers))
-
     def wanted(self) -> TargetLayout:
         """The owners and workers that the request that runs will end with: plans go on from them.
 
@@ -114,55 +117,28 @@ class MoveRunner:
             latest = self._moves.get(self._latest)
             return self.plan() if latest is None else latest.wanted
 
-    def rescale(self, workers: Any, assignment: str) -> TargetLayout:
-        """Plan for a number of workers."""
-        return rescaled(self.wanted(), self.plan().owners, workers, assignment)
-
-    def move(self, groups: Any, to: Any) -> TargetLayout:
-        """Plan for some key groups."""
-        return moved(self.wanted(), groups, to)
-
-    def drain(self, worker: Any) -> TargetLayout:
-        """Plan without a worker."""
-        return drained(self.wanted(), self.plan().owners, worker)
-
-    def rebalance(self) -> TargetLayout:
-        """Plan by measured load: recent rows, or bytes if there are none or not all are known."""
-        loads = self._loads()
-        is_known = not any(load.unseen for load in loads.values())
-        by_rows = is_known and any(load.rows for load in loads.values())
-        load = {g: float(load.rows if by_rows else load.bytes) for g, load in loads.items()}
-        return rebalanced(self.wanted(), load)
-
     def forecast(self, plan: TargetLayout, wish: MoveWish) -> Forecast:
         """What a request would do."""
         sizes = {group: load.bytes for group, load in self._loads().items()}
-        rate, wait = self._usual_rate(wish), self._batches.usual_wait(IDLE_SECONDS)
-        return forecast(wish.strategy, self.plan(), plan, sizes, rate, wish.options, wait)
+        rate, wait = self.rate.usual(wish), self._batches.usual_wait(IDLE_SECONDS)
+        if wish.strategy not in ALWAYS_AS_ASKED and self._idle_since(steady_clock.now()):
+            wait = 0.0  # for nobody
+        now, before = self.hosts(), self.plan()
+        plan = self.seating.seated(plan, now)
+        return forecast(wish.strategy, before, plan, sizes, rate, wish.options, wait, now.at)
 
-    def _usual_rate(self, wish: MoveWish) -> int:
-        """Bytes a second that copies begin with."""
-        rate = wish.bytes_per_second or COPY_BYTES_PER_SECOND
-        if wish.strategy in ADAPTIVE_STRATEGIES and self._batches.is_busy():
-            rate = min(rate, max(START_BYTES_PER_SECOND, ADAPTIVE_STRATEGIES[wish.strategy]))
-        return rate
-
-    def _loads(self) -> dict[int, GroupLoad]:
-        """What each key group costs, over all operators."""
-        total: dict[int, GroupLoad] = {}
-        for peer in self._pool.peers().values():
-            try:
-                groups = peer.call(Loads(), timeout_seconds=10).groups
-            except AnabranchError:
-                continue  # it just went away
-            for group, load in groups.items():
-                total[group] = total.get(group, GroupLoad()) + load
-        return total
+    def recent(self) -> list[MoveHandle]:
+        """Running and recent requests."""
+        with self._lock:
+            return list(self._recent)
 
     def ask(self, make_plan: Callable[[MoveRunner], TargetLayout], wish: MoveWish) -> MoveHandle:
         """Plan and begin: a request of another thread in between would be forgotten."""
         with self._asking:
-            return self._request(make_plan(self), wish)
+            plan = make_plan(self)
+            if plan.lack:
+                raise InvalidArgument(plan.lack)
+            return self._request(self.seating.seated(plan, self.hosts()), wish)
 
     def _request(self, plan: TargetLayout, wish: MoveWish) -> MoveHandle:
         """Begin; a reconfiguration that runs gives way.
@@ -171,6 +147,7 @@ class MoveRunner:
         """
         number = next(self._numbers)
         now = self.plan()
+        self.seating.settle(plan.placed)
         move = MoveHandle(
             number,
             wish.strategy,
@@ -180,9 +157,19 @@ class MoveRunner:
             self._batches.between,
             self._cancel,
             partial(self._retarget, wish),
+            wish.cause,
         )
+        seen = self._idle_since(move.started)
+        idle = None if seen is None else protocol.BatchesIdle(seen.ended, self._sizes())
         event = protocol.MoveRequested(
-            number, plan.owners, plan.workers, wish.strategy, dict(wish.options)
+            number,
+            plan.owners,
+            plan.workers,
+            wish.strategy,
+            dict(wish.options),
+            idle,
+            plan.hosts,
+            plan.drained_hosts,
         )
         with self._lock:
             if self._is_stopped:
@@ -192,16 +179,24 @@ class MoveRunner:
             before = now if replaced is None else replaced.before
             wanted = self.wanted() if wish.strategy == STANDBY else plan
             self._latest, self._moves[number] = number, OpenRequest(move, wish, before, wanted)
-            self._controller = self._controller_of(wish)
+            self._recent.append(move)
+            self.rate.begin(wish, is_idle=self._machine.idle is not None)
+        self._notes.move_started(move, wish)
         self._dispatch(event)
         return move
 
-    def _controller_of(self, wish: MoveWish) -> RateController | None:
-        rate, target = wish.bytes_per_second, wish.latency_target
-        if wish.strategy not in ADAPTIVE_STRATEGIES and not rate and not target:
+    def _idle_since(self, since: float) -> Observed | None:
+        """What is known of batches when a request comes; None: they run, or have lately."""
+        try:
+            seen = self._batches.observe(since)
+            return seen if seen.is_idle and self._batches.is_silent(IDLE_SECONDS) else None
+        except Exception as error:  # the gateway is busy, say; it is asked again soon
+            _log.info("Whether batches run is not known: %s", error)
             return None
-        least = ADAPTIVE_STRATEGIES.get(wish.strategy, LEAST_BYTES_PER_SECOND)
-        return RateController(self._batches.seconds_before(), target, rate, least)
+
+    def _sizes(self) -> dict[KeyGroup, int]:
+        loads = self._loads(LOADS_SECONDS_MAX)
+        return {KeyGroup(group): load.bytes for group, load in loads.items()}
 
     def _cancel(self, move: MoveHandle) -> MoveHandle:
         with self._asking:
@@ -223,7 +218,19 @@ class MoveRunner:
     def send(self, effect: protocol.SendOrder) -> None:
         """Let a worker carry out an order, in the background."""
         name = f"anabranch-order-{effect.number}"
-        threading.Thread(target=self._send, args=(effect,), name=name, daemon=True).start()
+        thread = threading.Thread(target=self._send, args=(effect,), name=name, daemon=True)
+        with self._lock:
+            self._orders = {order for order in self._orders if order.is_alive()} | {thread}
+            thread.start()
+
+    def look(self) -> None:
+        """After each event that the machine has heard; the lock is taken."""
+        self.gate.look(self._machine.gate is not None)
+        is_idle = self._machine.idle is not None
+        if self._was_idle != is_idle:
+            self.rate.idle_changed(is_idle)
+            self._news.put(RATE)
+        self._was_idle = is_idle
 
     def batch_committed(self, operator: str, seconds: float | None) -> None:
         """For the rate of copies."""
@@ -232,12 +239,21 @@ class MoveRunner:
     def stop(self) -> None:
         """End the thread and everybody's wait."""
         self._news.put(None)
-        self._thread.join()
+        self._thread.join(STOP_SECONDS_MAX)
         with self._lock:
             self._is_stopped = True
             moves, self._moves = list(self._moves.values()), {}
         for each in moves:
             each.move.ended(STOPPED, {})
+            self._notes.move_ended(each.move)
+
+    def wait_for_orders(self, seconds_max: float) -> None:
+        """After the workers' end: nothing of a late reply reaches a store that is closed."""
+        deadline = time.monotonic() + seconds_max
+        for thread in list(self._orders):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _log.error("%s does not end; the service stops without it", thread.name)
 
     def _send(self, effect: protocol.SendOrder) -> None:
         kind = effect.order.kind
@@ -248,8 +264,8 @@ class MoveRunner:
             if peer is None or self._pool.address(effect.worker, effect.incarnation) is None:
                 raise AnabranchError(f"Worker {effect.worker} is gone.")
             message: Call[OrderReply | SaveReply] = self._message(effect.order)
-            reply = peer.call(message)
-            if isinstance(reply, SaveReply):
+            reply = peer.call_patiently(message, ORDER_SECONDS_MAX[kind])
+            if isinstance(reply, SaveReply) and not self._is_stopped:
                 for operator, snapshots in reply.snapshots.items():
                     self._publish(operator, snapshots)
         except Exception as error:  # whatever it is, the move goes on another way
@@ -262,7 +278,7 @@ class MoveRunner:
         peer = None if order.peer is None else self._pool.peers().get(order.peer)
         address = None if peer is None else peer.address
         with self._lock:
-            rate = None if self._controller is None else self._controller.rate
+            rate = self.rate.now
             epochs = {name: view.committed for name, view in self._machine.operators.items()}
         return order_message(order, address, rate, epochs)
 
@@ -270,11 +286,12 @@ class MoveRunner:
         """Nothing is left to do for a request."""
         with self._lock:
             found = self._moves.pop(effect.number, None)
+            self._moved.update({n: effect.counters.get(n, 0) for n in (ON_HOST, ACROSS_HOSTS)})
             was_cancelled = effect.number in self._cancelled
             self._cancelled.discard(effect.number)
             counters = {**effect.counters, **self.gate.take()}
-            if self._controller is not None and effect.number == self._latest:
-                counters["slowdowns"] = self._controller.slowdowns
+            if effect.number == self._latest:
+                counters.update(self.rate.counters())
         if found is None:
             return
         reason = effect.reason
@@ -283,6 +300,7 @@ class MoveRunner:
         elif reason and reason != SUPERSEDED:
             reason = f"failed: {reason}"
         found.move.ended(reason, counters, _progress(effect.phases))
+        self._notes.move_ended(found.move)
 
     # -- observation --
 
@@ -295,6 +313,13 @@ class MoveRunner:
             return None
         move = found.move
         return {"strategy": move.strategy, "progress": round(move.progress, 3)}
+
+    def moved_bytes(self) -> dict[str, int]:
+        """Bytes that moves have copied since the start, for status()."""
+        with self._lock:
+            current = self._machine.moves.current
+            total = self._moved + (current.counters if current is not None else Counter())
+        return {"on_host": total[ON_HOST], "across_hosts": total[ACROSS_HOSTS]}
 
     def _look(self, move: MoveHandle) -> tuple[Progress, Mapping[str, int]]:
         with self._lock:
@@ -321,23 +346,25 @@ class MoveRunner:
                 elif news is None:
                     return
                 else:
-                    self._committed(*news)
+                    self._heard(news)
             except Exception:  # without this thread, moves of idle queries would never end
                 _log.exception("Moves did not hear of batches; tried again in %s s", IDLE_SECONDS)
 
-    def _committed(self, operator: str, seconds: float | None) -> None:
+    def _heard(self, news: tuple[str, float | None] | str) -> None:
         with self._lock:
-            controller = self._controller if self._moves else None
-        if controller is not None and seconds is not None:
-            before = controller.rate
-            if controller.batch_took(operator, seconds, time.monotonic()) != before:
-                self._tell(controller.rate)
+            is_moving = bool(self._moves)
+        if not is_moving:
+            return
+        if isinstance(news, str):
+            self.rate.tell()
+        else:
+            self.rate.committed(*news)
 
     def _idle(self) -> None:
         with self._lock:
             current = self._machine.moves.current
             found = self._moves.get(current.request.number) if current is not None else None
-            controller = self._controller
+            is_known = self._machine.idle is not None
         if found is None:
             return
         # A slow batch is no pause: it is slow perhaps because of the move.
@@ -346,18 +373,8 @@ class MoveRunner:
             self._dispatch(protocol.BatchesStuck(seen.stuck))
         if not seen.is_idle:
             return
-        self._dispatch(protocol.BatchesIdle(seen.ended))
-        if controller is not None:
-            before = controller.rate
-            if controller.nothing_runs() != before:
-                self._tell(controller.rate)
-
-    def _tell(self, rate: int) -> None:
-        for peer in self._pool.peers().values():
-            try:
-                peer.call(SetRate(rate), timeout_seconds=5)
-            except AnabranchError as error:
-                _log.info("%s was not told the rate: %s", peer.name, error)
+        self._dispatch(protocol.BatchesIdle(seen.ended, {} if is_known else self._sizes()))
+        self.rate.nothing_runs()
 
 
 def _progress(phases: Mapping[str, int]) -> Progress:

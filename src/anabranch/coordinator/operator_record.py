@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark import cloudpickle
-
 from anabranch.coordinator import steady_clock
+from anabranch.coordinator.calls import STATUS_SECONDS_MAX, ask_all
+from anabranch.coordinator.site_traffic import SiteTraffic
 from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.operator_file import OperatorFile
@@ -21,9 +21,11 @@ from anabranch.model.routing import Routing
 from anabranch.model.stats import add_stats
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
-from anabranch.protocol.coordinator_messages import OperatorRegistered
+from anabranch.processor.user_code import packed
+from anabranch.protocol.coordinator_messages import GrantLane, OperatorRegistered
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.transport.messages.control import Install, OperatorStatus, Status, WorkerStatus
+from anabranch.transport.messages.lanes import LaneGrant, LaneOwner, LanePeer
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
@@ -53,6 +55,12 @@ class OperatorRecord:
     definition_id: int
     is_restored: bool = False
     """From a savepoint: there is state before the first epoch."""
+    template: int = 0
+    """The definition as the program made it: that of its lanes."""
+    place: int | None = None
+    """Under `service.enable()`: which one of its class it is in its query."""
+    start_empty: bool = False
+    """Whether it may begin in the middle of a query."""
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
     times: tuple[int, BatchTimes] | None = None
@@ -61,18 +69,33 @@ class OperatorRecord:
     """Task attempts of that epoch that have begun."""
     existing: tuple[int, list[int]] | None = None
     """The last epoch that exists, and the key groups whose rows waited in it."""
+    is_unloadable: bool = False
+    """Workers hang when they load it: none is given it any more."""
+    failed_attempts: dict[int, AnabranchError] = field(default_factory=dict)
+    """Tasks that must not send their rows again, and why."""
     alive_at: float = 0.0
     """When a batch began, one of its lanes came to its end, or it was committed, last."""
+    traffic: SiteTraffic | None = None
+    """If it has sites."""
 
     def check_begin(self, epoch: int, attempt: int) -> None:
         """Refuse a task that begins twice: it runs several lanes in turn, as coalesce() does."""
         if epoch == self.begun_epoch and attempt in self.begun:
             raise displaced(self.name)
 
+    def check_retry(self, attempt: int) -> None:
+        """Refuse a task whose worker was ended because of it."""
+        error = self.failed_attempts.get(attempt)
+        if error is not None:
+            raise error
+
     def note_begin(self, epoch: int, attempt: int, asked: float) -> None:
         """A task was allowed to begin; `asked` is when it wanted to."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
+            self.failed_attempts = {}
+            if self.traffic is not None:
+                self.traffic.begin()
             self.timings.append(BatchTiming(epoch, asked))
             self.alive_at = steady_clock.now()
         self.timings[-1].started = min(self.timings[-1].started, asked)
@@ -83,6 +106,15 @@ class OperatorRecord:
         if lane not in self.lane_stats:
             self.alive_at = steady_clock.now()
         self.lane_stats[lane] = stats
+
+    def batch_stats(self, lanes: int) -> dict[str, int] | None:
+        """What the running batch did, once all its lanes have come to their end."""
+        if len(self.lane_stats) < lanes:
+            return None
+        total: dict[str, int] = {}
+        for stats in list(self.lane_stats.values()):
+            add_stats(total, stats)
+        return total
 
     def exists(self, manifest: Manifest | None) -> None:
         """The epoch of this manifest exists, and is the last one."""
@@ -99,6 +131,42 @@ class OperatorRecord:
         if last == epoch:
             return waited
         return [] if is_shadowed else None
+
+    def lane_grant(
+        self,
+        granted: GrantLane,
+        epoch: int,
+        times: BatchTimes,
+        address: Callable[[WorkerId, int], str | None],
+    ) -> LaneGrant:
+        """The answer to a lane that may begin."""
+
+        numbers = granted.incarnations
+
+        def relay(worker: WorkerId) -> LanePeer | None:
+            via = granted.relays.get(worker)
+            at = None if via is None else address(via, numbers[via])
+            return None if via is None or at is None else LanePeer(via, numbers[via], at)
+
+        def owner(worker: WorkerId, groups: tuple[int, ...]) -> LaneOwner:
+            number = numbers[worker]
+            return LaneOwner(worker, number, address(worker, number), groups, relay(worker))
+
+        def where(groups_of: Mapping[WorkerId, tuple[int, ...]]) -> tuple[LaneOwner, ...]:
+            return tuple(owner(*each) for each in groups_of.items())
+
+        waits = self.waits(epoch, bool(granted.shadows))
+        return LaneGrant(
+            self.name,
+            self.definition_id,
+            granted.version,
+            granted.base,
+            where(granted.owners),
+            where(granted.shadows),
+            times,
+            tuple(self.initial),
+            None if waits is None else tuple(waits),
+        )
 
     def notes(
         self, epoch: int, checkpoint: str, transactions: Iterable[TransactionReport]
@@ -117,12 +185,13 @@ class OperatorRecord:
     def note_commit(self, epoch: int) -> float | None:
         """The epoch exists; how long it took."""
         self.alive_at = steady_clock.now()
+        if self.traffic is not None:
+            self.traffic.commit()
         timing = self.timings[-1] if self.timings else None
         if timing is None or timing.epoch != epoch:
             return None
         timing.seconds = steady_clock.now() - timing.started
-        for stats in list(self.lane_stats.values()):
-            add_stats(timing.stats, stats)
+        timing.stats = self.batch_stats(0) or {}
         return timing.seconds
 
 
@@ -131,12 +200,12 @@ def install_message(
 ) -> Install:
     """An operator as it is installed in workers."""
     path = tuple(os.path.abspath(path) for path in sys.path)
-    pickled = bytes(cloudpickle.dumps(definition))
+    pickled = packed(definition)
     return Install(name, definition_id, path, is_restored, in_background=False, pickled=pickled)
 
 
 def registered(
-    record: OperatorFile, epochs: Sequence[int], start_empty: bool
+    record: OperatorFile, epochs: Sequence[int], start_empty: bool, is_released: bool = False
 ) -> OperatorRegistered:
     """What the protocol must know of an operator's location."""
     *_, before, committed = (None, None, *map(Epoch, epochs))
@@ -149,6 +218,7 @@ def registered(
         start_empty,
         None if record.restored_epoch is None else Epoch(record.restored_epoch),
         record.continues,
+        is_released,
     )
 
 
@@ -157,25 +227,25 @@ def describe(
     routing: Routing,
     operators: Mapping[str, OperatorRecord],
     pool: WorkerPool,
+    stuck: Callable[[WorkerId], Any],
 ) -> dict[str, Any]:
-    """Plain values about workers and operators."""
-    pids = pool.pids()
-    reports = {}
-    for worker, peer in pool.peers().items():
-        try:
-            reports[worker] = peer.call(Status(), timeout_seconds=10)
-        except AnabranchError:
-            continue  # it just went away; the next call shows its replacement
+    """Plain values about workers and operators; `stuck` is user code that hangs in a worker."""
+    pids, hosts = pool.pids(), pool.hosts()
+    reports = ask_all(pool.peers(), Status(), STATUS_SECONDS_MAX)
+    owned = Counter(routing.owners)
     return {
         "routing_version": summary["routing_version"],
         "key_groups": len(routing.owners),
         "workers": {
             worker: {
                 "status": phase,
+                "host": hosts.get(worker),
                 "pid": pids.get(worker),
                 "restarts": restarts,
-                "key_groups": len(routing.groups_of(worker)),
+                "key_groups": owned[worker],
                 **_totals(reports.get(worker)),
+                "stuck": stuck(worker),
+                "busy_seconds": _busy(reports.get(worker)),
             }
             for worker, (phase, restarts) in summary["workers"].items()
         },
@@ -183,10 +253,11 @@ def describe(
             name: {
                 "last_epoch": committed,
                 **_operator_totals(name, reports),
-                "in_memory": _in_memory(name, reports, routing)
+                "in_memory": _in_memory(name, reports, owned)
                 if committed is not None or operators[name].is_restored
                 else 1.0,  # of nothing
                 "hit_rate": _hit_rate(name, reports),
+                "traffic": _traffic(operators[name]),
                 "batches": [
                     asdict(timing) for timing in list(operators[name].timings)[-BATCHES_SHOWN:]
                 ],
@@ -196,8 +267,22 @@ def describe(
     }
 
 
-def _totals(report: WorkerStatus | None) -> dict[str, int]:
-    return _added_up(report.operators.values() if report else ())
+def _traffic(operator: OperatorRecord) -> dict[str, Any] | None:
+    return None if operator.traffic is None else operator.traffic.describe()
+
+
+def _totals(report: WorkerStatus | None) -> dict[str, int | None]:
+    return {
+        **_added_up(report.operators.values() if report else ()),
+        "resident_bytes": report.resident_bytes if report else None,
+        "peak_resident_bytes": report.peak_resident_bytes if report else None,
+    }
+
+
+def _busy(report: WorkerStatus | None) -> dict[str, dict[str, float]]:
+    """By operator and activity, since the process started."""
+    operators = report.operators if report is not None else {}
+    return {name: each.busy_seconds for name, each in operators.items()}
 
 
 def _operator_totals(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> dict[str, int]:
@@ -213,15 +298,17 @@ def _of_operator(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> list[Op
     return [report.operators[name] for report in reports.values() if name in report.operators]
 
 
-def _in_memory(name: str, reports: Mapping[WorkerId, WorkerStatus], routing: Routing) -> float:
+def _in_memory(
+    name: str, reports: Mapping[WorkerId, WorkerStatus], owned: Mapping[WorkerId, int]
+) -> float:
     """Share of the state, by bins; after a restart it comes from the store."""
     here = 0.0
-    for worker in set(routing.owners):
+    for worker, groups in owned.items():
         report = reports.get(worker)
         if report is not None and name in report.operators:  # else it has just started, or gone
             in_store = report.operators[name].bins_in_store
-            here += len(routing.groups_of(worker)) - in_store / report.bins
-    return round(max(0.0, here / max(1, len(routing.owners))), 3)
+            here += groups - in_store / report.bins
+    return round(max(0.0, here / max(1, sum(owned.values()))), 3)
 
 
 def _hit_rate(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> float | None:
@@ -241,12 +328,14 @@ def written_files(
     operator: str, transactions: Iterable[TransactionReport]
 ) -> tuple[list[FileRef], list[FileRef]]:
     """What transactions have made durable: changelogs, and whole states of key groups."""
-    written = []
+    changelogs: list[FileRef] = []
+    full: list[FileRef] = []
+    folder = snapshot_folder(operator)
     for tx in transactions:
         for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
-            groups = set(tx.groups).intersection(ref.groups)
-            if groups:
-                written.append(ref.only(groups))
-    folder = snapshot_folder(operator)
-    full = [ref for ref in written if ref.path.startswith(folder)]
-    return [ref for ref in written if ref not in full], full
+            kind = full if ref.path.startswith(folder) else changelogs
+            if tx.groups == ref.groups:
+                kind.append(ref)
+            elif groups := set(tx.groups).intersection(ref.groups):
+                kind.append(ref.only(groups))
+    return changelogs, full

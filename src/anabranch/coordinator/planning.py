@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
 from anabranch.errors import InvalidArgument
-from anabranch.migration.assignment import assign, by_load, minimal
+from anabranch.migration.assignment import NOWHERE, assign, by_load, minimal
 from anabranch.migration.plan import GroupMove, moves_between
 from anabranch.migration.steps import (
     AddCount,
+    AskIdle,
     CatchUp,
     Clean,
     CloseGate,
@@ -34,8 +36,9 @@ from anabranch.migration.steps import (
     Together,
 )
 from anabranch.migration.strategies import steps_of
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol.exhaustive import unhandled
+from anabranch.protocol.host_layout import HERE, HostsNow, are_apart, lay_out
 
 COPY_BYTES_PER_SECOND = 200 << 20
 """What a move of memory between two processes reaches at least; for estimates only."""
@@ -53,6 +56,14 @@ class TargetLayout:
     """Workers that leave by name: one that is added meanwhile does not get the name."""
     has_choices: bool = False
     """Whether key groups were given to workers by name or by load, not only by their number."""
+    hosts: Mapping[WorkerId, HostId] = field(default_factory=dict)
+    """Where workers that come shall be, if there is more than one host."""
+    drained_hosts: frozenset[HostId] = frozenset()
+    """Hosts that take no workers from now on."""
+    lack: str = ""
+    """Why the hosts cannot hold so many workers; empty: they can."""
+    placed: Mapping[str, str] = field(default_factory=dict)
+    """Sites, and where users have placed them (`coordinator/seating.py`)."""
 
     @property
     def owning(self) -> tuple[WorkerId, ...]:
@@ -72,6 +83,12 @@ class Forecast:
     """Of state in memory, about; a report counts what was sent, which may be less."""
     seconds: float
     """Estimate: the bytes at the rate that the strategy begins with, and batches it waits for."""
+    bytes_across_hosts: int = 0
+    """Those of the bytes that leave their host."""
+    hosts: Mapping[WorkerId, HostId] = field(default_factory=dict)
+    """Where workers would be, as far as that is known now."""
+    lack: str = ""
+    """Why this is not possible, and what would be; empty: it is."""
 
     def __str__(self) -> str:
         pairs: dict[tuple[str, str], int] = {}
@@ -86,6 +103,10 @@ class Forecast:
         lines += [
             f"  {source} -> {target}: {n} key groups" for (source, target), n in pairs.items()
         ]
+        if self.bytes_across_hosts:
+            lines.append(f"  {self.bytes_across_hosts / 2**20:,.1f} MiB leave their host")
+        if self.lack:
+            lines.append(f"  not possible now: {self.lack}")
         return "\n".join(lines)
 
 
@@ -97,8 +118,12 @@ def forecast(
     bytes_per_second: int,
     options: Mapping[str, Any] | None = None,
     batch_seconds: float = 0.0,
+    places: Mapping[WorkerId, HostId] = NOWHERE,
 ) -> Forecast:
-    """Moves, bytes and an estimate of the duration; batches come every `batch_seconds`."""
+    """Moves, bytes and an estimate of the duration; batches come every `batch_seconds`.
+
+    `places` are hosts of workers as they are now.
+    """
     moves = moves_between(before.owners, after.owners)
     if strategy == "stop-restart" and moves:
         size = sum(bytes_of.values())  # all workers save what they have and load it again
@@ -107,7 +132,16 @@ def forecast(
     rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
     waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if moves else 0
     seconds = size / rate + waits * batch_seconds
-    return Forecast(strategy, moves, before.owning, after.workers, size, seconds)
+    hosts = {**places, **after.hosts}
+    across = sum(
+        bytes_of.get(move.group, 0)
+        for move in moves
+        if are_apart(hosts.get(move.source), hosts.get(move.target))
+    )
+    there = {worker: hosts[worker] for worker in after.workers if worker in hosts}
+    return Forecast(
+        strategy, moves, before.owning, after.workers, size, seconds, across, there, after.lack
+    )
 
 
 def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
@@ -132,6 +166,8 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
                 count += max(ends)
             case Connect() | CatchUp() | Flip() | Clean() | Shadow() | Lag() | AddCount():
                 pass
+            case AskIdle():
+                pass
             case CloseGate() | Quiet() | SaveAll() | Restart() | LoadAll() | OpenGate():
                 pass
             case _:
@@ -144,8 +180,18 @@ def _basis(start: TargetLayout, present: Owners) -> Owners:
     return start.owners if start.has_choices else present
 
 
-def rescaled(start: TargetLayout, present: Owners, count: Any, assignment: str) -> TargetLayout:
-    """As many workers as asked for: the newest go first, free names are used again."""
+def rescaled(
+    start: TargetLayout,
+    present: Owners,
+    count: Any,
+    assignment: str,
+    now: HostsNow = HERE,
+    hosts: Any = None,
+) -> TargetLayout:
+    """As many workers as asked for: the newest of the fullest hosts go first.
+
+    With `hosts`, the workers are spread over these, and all other hosts are drained.
+    """
     if not _is_whole(count) or count < 1:
         raise InvalidArgument(f"workers must be a whole number of at least 1, got {count!r}.")
     count = int(count)
@@ -154,16 +200,65 @@ def rescaled(start: TargetLayout, present: Owners, count: Any, assignment: str) 
             f"{count} workers cannot share {len(start.owners)} key groups. Ask for fewer workers; "
             "the number of key groups is fixed once there is state."
         )
-    kept = sorted(start.workers, key=_number)[:count]
-    number = 0
-    while len(kept) < count:
-        number += 1
-        name = WorkerId(f"w{number}")
-        if name not in kept and name not in start.drained:
-            kept.append(name)
-    workers = tuple(sorted(kept, key=_number))
-    owners = assign(_basis(start, present), workers, assignment, present)
-    return replace(start, owners=owners, workers=workers)
+    after = now.as_drained(start.drained_hosts) if hosts is None else now.only(hosts)
+    staff = _staff(start, count, after, is_even=hosts is not None)
+    owners = assign(_basis(start, present), staff.workers, assignment, present, staff.places)
+    lack = ""
+    if staff.lacking:
+        possible = f"ask for {after.room} or fewer" if after.room else "let a host join"
+        lack = f"{count} workers do not fit: {after.describe_room()}. Or {possible}."
+    return _laid_out(start, owners, staff, after, lack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staff:
+    """Workers that there shall be, with names."""
+
+    workers: tuple[WorkerId, ...]
+    places: Mapping[WorkerId, HostId]
+    """Hosts of all workers, also of those that leave."""
+    added: Mapping[WorkerId, HostId | None]
+    """Those that come, in the order in which others leave."""
+    lacking: int
+    """For how many no host has room."""
+
+
+def _staff(start: TargetLayout, count: int, now: HostsNow, is_even: bool = False) -> _Staff:
+    """So many workers on the hosts that take workers; free names are used again."""
+    there = sorted(start.workers, key=_number)
+    spare = sorted({*now.at}.difference(there, start.drained), key=_number)
+    layout = lay_out(there, spare, count, now, is_even)
+    added: dict[WorkerId, HostId | None] = {}
+    for host in layout.added:
+        taken = {*there, *added, *start.drained, *now.at}
+        stays = (worker for worker in spare if now.at[worker] == host and worker not in added)
+        fresh = (WorkerId(f"w{number}") for number in itertools.count(1))
+        free = (worker for worker in fresh if worker not in taken)
+        added[next(stays, None) or next(free)] = host
+    wishes = {w: h for w, h in (*layout.kept.items(), *added.items()) if h is not None}
+    workers = tuple(sorted((*layout.kept, *added), key=_number))
+    return _Staff(workers, {**now.at, **wishes}, added, layout.lacking)
+
+
+def _laid_out(
+    start: TargetLayout, owners: Owners, staff: _Staff, now: HostsNow, lack: str = ""
+) -> TargetLayout:
+    wishes = {w: staff.places[w] for w in staff.workers if w in staff.places and w not in now.at}
+    return replace(
+        start,
+        owners=owners,
+        workers=staff.workers,
+        hosts=wishes if len(now.hosts) > 1 else {},
+        drained_hosts=now.drained,
+        lack=lack,
+    )
+
+
+def _relieved(start: TargetLayout, owners: Owners, staff: _Staff) -> Owners:
+    """Owners once each worker that comes has taken all that one of those that leave has."""
+    leaving = [w for w in sorted(start.workers, key=_number) if w not in staff.workers]
+    heirs = dict(zip(leaving, staff.added, strict=False))
+    return tuple(heirs.get(owner, owner) for owner in owners)
 
 
 def moved(start: TargetLayout, groups: Any, to: Any) -> TargetLayout:
@@ -183,7 +278,9 @@ def moved(start: TargetLayout, groups: Any, to: Any) -> TargetLayout:
     return replace(start, owners=tuple(result), has_choices=True)
 
 
-def drained(start: TargetLayout, present: Owners, worker: Any) -> TargetLayout:
+def drained(
+    start: TargetLayout, present: Owners, worker: Any, now: HostsNow = HERE
+) -> TargetLayout:
     """Everything off one worker, which then ends."""
     leaving = _known(worker, start.workers)
     rest = tuple(sorted((w for w in start.workers if w != leaving), key=_number))
@@ -191,14 +288,36 @@ def drained(start: TargetLayout, present: Owners, worker: Any) -> TargetLayout:
         raise InvalidArgument(
             f"{leaving} is the only worker: nobody could take its key groups. Rescale first."
         )
-    owners = minimal(_basis(start, present), rest, present)
+    owners = minimal(_basis(start, present), rest, present, {**now.at, **start.hosts})
     return replace(start, owners=owners, workers=rest, drained=start.drained | {leaving})
 
 
-def rebalanced(start: TargetLayout, load: Mapping[int, float]) -> TargetLayout:
-    """Key groups shared out by measured load."""
-    owners = by_load(start.owners, start.workers, load)
-    return replace(start, owners=owners, has_choices=True)
+def host_drained(start: TargetLayout, present: Owners, host: Any, now: HostsNow) -> TargetLayout:
+    """Everything off one host. As many workers start on others as these have room for."""
+    leaving = now.known(host)
+    after = now.as_drained(start.drained_hosts).without(leaving)
+    staff = _staff(start, len(start.workers), after)
+    if staff.lacking:
+        staff = _staff(start, len(start.workers) - staff.lacking, after)
+    if not staff.workers:
+        raise InvalidArgument(
+            f"{leaving} cannot be drained: {after.describe_room()}. Let another host join."
+        )
+    owners = _relieved(start, _basis(start, present), staff)
+    if len(staff.workers) < len(start.workers):
+        owners = minimal(owners, staff.workers, present, staff.places)
+    return _laid_out(start, owners, staff, after)
+
+
+def rebalanced(
+    start: TargetLayout, load: Mapping[int, float], now: HostsNow = HERE
+) -> TargetLayout:
+    """Workers spread over the hosts, and key groups shared out by measured load."""
+    after = now.as_drained(start.drained_hosts)
+    staff = _staff(start, len(start.workers), after, is_even=True)
+    owners = _relieved(start, start.owners, staff)
+    owners = by_load(owners, staff.workers, load, places=staff.places)
+    return replace(_laid_out(start, owners, staff, after), has_choices=True)
 
 
 def _is_whole(value: Any) -> bool:

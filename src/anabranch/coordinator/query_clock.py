@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from anabranch.processor.contract import BatchTimes
@@ -13,8 +14,24 @@ class QueryClock(Protocol):
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
         """Clock readings of a batch that is running."""
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        """Whether a batch should run although no source has new rows."""
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        """What an operator did in a batch that is committed; the query still waits for it."""
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         """Whether a query is active; None: that is not known."""
+
+
+class QuerySide(Protocol):
+    """What a definition's operators have to do with the queries that it is started as."""
+
+    @property
+    def family(self) -> str | None:
+        """Under `service.enable()`, the name that those of its class are numbered after."""
+
+    def watch(self, operator: str) -> None:
+        """The clock is asked for an operator of the definition from now on."""
+
+    def definitions(self, query_id: str) -> Collection[int]:
+        """Numbers of the definitions in a query."""

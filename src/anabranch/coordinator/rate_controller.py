@@ -45,6 +45,7 @@ class RateController:
         self.latency_target = latency_target
         self._usual = {name: median(times) for name, times in before.items() if times}
         self.rate = min(max(START_BYTES_PER_SECOND, least), self.limit)
+        self._before_sleep = self.rate
         self.slowdowns = 0
         self._rates: dict[str, int] = {}
         self._lately: dict[str, deque[float]] = {}
@@ -71,6 +72,17 @@ class RateController:
             rate += min(rate // 4, int(GROWTH_BYTES_PER_SECOND * since))
         self._rates[operator] = min(rate, self.limit)
         self.rate = min(self._rates.values())
+        return self.rate
+
+    def fell_asleep(self) -> int:
+        """Until a batch begins, nobody is disturbed: as fast as the user allows."""
+        self._before_sleep, self.rate = self.rate, self.limit
+        return self.rate
+
+    def woke_up(self) -> int:
+        """A batch begins where none ran: go on with what was right before."""
+        self.rate = self._before_sleep
+        self._rates = dict.fromkeys(self._rates, self.rate)
         return self.rate
 
     def nothing_runs(self) -> int:

@@ -49,8 +49,9 @@ class BlobStore:
     threads, cheap to pickle.
     """
 
-    def __init__(self, location: Location, *, fsync: bool = True) -> None:
-        self._backend: Storage = _open_backend(location, fsync)
+    def __init__(self, location: Location, *, fsync: bool = True, shared: bool = False) -> None:
+        """`shared`: other users may read what is made in a folder, as far as the umask lets them"""
+        self._backend: Storage = _open_backend(location, fsync, shared)
         self._given = location
         self._ahead = _AHEAD_LOCAL if self._backend.is_local else _AHEAD_REMOTE
 
@@ -104,7 +105,7 @@ class BlobStore:
             return self._backend.copy_from(other._backend, _checked(path), _checked(new_path))
         return False  # reading says which one is missing
 
-    def beside(self, name: str) -> BlobStore:
+    def beside(self, name: str, *, shared: bool = False) -> BlobStore:
         """Another location; a URI without options of its own is reached as this one is."""
         if isinstance(self._given, str) and not self.is_local:
             mine, other = urlsplit(_usual(self._given)), urlsplit(_usual(name))
@@ -112,7 +113,7 @@ class BlobStore:
                 user, at, _ = mine.netloc.rpartition("@")
                 other = other._replace(netloc=user + at + other.netloc, query=mine.query)
                 return BlobStore(urlunsplit(other))
-        return BlobStore(name)
+        return BlobStore(name, shared=shared)
 
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
@@ -182,6 +183,7 @@ class BlobStore:
                 for following in range(ahead, len(pending) + ahead):
                     if not running:
                         return
+                    # no limit: storage has one for each try (`patient_storage.py`)
                     result = running.pop(0).result()
                     if following < len(pending):
                         running.append(pool.submit(function, pending[following]))
@@ -244,15 +246,15 @@ class MemoryBlobStore(BlobStore):
         self._memory.holds.clear()
 
 
-def _open_backend(location: Location, fsync: bool) -> Storage:
+def _open_backend(location: Location, fsync: bool, shared: bool) -> Storage:
     if isinstance(location, tuple):
         filesystem, path = location
-        return _backend_of(filesystem, path, f"{filesystem.type_name}:{path}", fsync)
+        return _backend_of(filesystem, path, f"{filesystem.type_name}:{path}", fsync, shared)
     name = os.fspath(location)
     if not name:
         raise InvalidArgument("The state location is empty. Give a folder or a URI.")
     if not _URI.match(name):
-        return LocalStorage(os.path.expanduser(name), fsync)
+        return LocalStorage(os.path.expanduser(name), fsync, shared)
     uri = _usual(name)
     if uri.startswith("s3://"):
         s3 = open_s3(uri)
@@ -265,7 +267,7 @@ def _open_backend(location: Location, fsync: bool) -> Storage:
             f"Cannot use {shown!r} as a state location: {reason(error)}. "
             "Give a folder, or a URI that pyarrow.fs.FileSystem.from_uri takes."
         ) from error
-    return _backend_of(filesystem, path, shown, fsync)
+    return _backend_of(filesystem, path, shown, fsync, shared)
 
 
 def _usual(uri: str) -> str:
@@ -273,12 +275,12 @@ def _usual(uri: str) -> str:
     return re.sub(r"\A(s3a|s3n)://", "s3://", uri)
 
 
-def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool) -> Storage:
+def _backend_of(filesystem: Any, path: str, shown: str, fsync: bool, shared: bool) -> Storage:
     base, inner = filesystem, path
     while isinstance(base, pafs.SubTreeFileSystem):
         base, inner = base.base_fs, f"{base.base_path.rstrip('/')}/{inner.lstrip('/')}"
     if isinstance(base, pafs.LocalFileSystem):
-        return LocalStorage(inner, fsync)
+        return LocalStorage(inner, fsync, shared)
     kind = ObjectStorage if base.type_name in _OBJECT_STORES else ArrowStorage
     return PatientStorage(kind(filesystem, path, shown), RETRY_SECONDS)
 

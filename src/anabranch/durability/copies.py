@@ -95,6 +95,7 @@ class _Budget:
     def taken(self, size: int) -> Iterator[None]:
         """Wait until there is room; a file that is larger than all of it goes alone."""
         with self._changed:
+            # no limit: those before end, whatever comes of their copies
             self._changed.wait_for(lambda: not self._used or self._used + size <= COPY_BYTES)
             self._used += size
         try:

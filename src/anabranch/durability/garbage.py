@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from anabranch.durability import names
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.manifest import Manifest
+from anabranch.durability.manifest_content import needed_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def expire(
     A kept manifest that cannot be read stops the collection before anything is deleted. Manifests
     go first: whatever stops this midway, a manifest that is there has its files.
     """
-    listed = frozenset(ref.path for epoch in kept for ref in read(operator, epoch).files)
+    listed = needed_paths([(epoch, read(operator, epoch).content) for epoch in kept])
     manifests = tuple(names.manifest_path(operator, epoch) for epoch in epochs if epoch < kept[0])
     blobs.delete_all(manifests)
     return Expired(blobs, operator, manifests, listed, kept[0])
@@ -69,7 +70,8 @@ def deletable(paths: Iterable[str], listed: Set[str], oldest_epoch: int) -> list
 
 def _candidates(blobs: BlobStore, operator: str) -> list[str]:
     found: list[str] = []
-    for folder in (names.changelog_folder(operator), names.snapshot_folder(operator)):
+    folders = (names.changelog_folder, names.snapshot_folder, names.list_folder)
+    for folder in (each(operator) for each in folders):
         found += blobs.list(folder)
         found += blobs.list(folder, temporary=True)
     found += blobs.list(names.manifest_folder(operator), temporary=True)

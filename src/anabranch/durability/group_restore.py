@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import CHANGELOG
+from anabranch.durability.file_refs import order_of
 from anabranch.durability.frame import damaged
 from anabranch.durability.manifest import FileRef, Manifest, restore_plan
 from anabranch.durability.pages import PageFile
@@ -22,6 +23,8 @@ from anabranch.state.contract import GroupState, Sections
 
 State = TypeVar("State", bound=GroupState)
 Grouped = dict[int, Sections]
+Wanted = tuple[FileRef, list[int]]
+"""A file, and the key groups to take from it."""
 
 _WHOLE_FILE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -58,21 +61,25 @@ def load_groups(
         for group in of_ref:
             restored[group].snapshot_epoch = ref.epoch
 
-    def read(kind: bytes) -> Callable[[tuple[FileRef, list[int]]], Grouped]:
-        def read_file(item: tuple[FileRef, list[int]]) -> Grouped:
-            ref, of_ref = item
-            file = _open(store, kind, ref, of_ref)
-            sections = read_groups(file, kind, of_ref, bins, manifest.keyspace)
-            return split_by_group(sections, of_ref, manifest.keyspace)
+    def read(kind: bytes) -> Callable[[list[Wanted]], list[tuple[Wanted, Grouped]]]:
+        def read_run(run: list[Wanted]) -> list[tuple[Wanted, Grouped]]:
+            found = []
+            for item, content in zip(run, _contents(store, run), strict=True):
+                ref, of_ref = item
+                file = _open(store, kind, ref, of_ref, content)
+                sections = read_groups(file, kind, of_ref, bins, manifest.keyspace)
+                found.append((item, split_by_group(sections, of_ref, manifest.keyspace)))
+            return found
 
-        return read_file
+        return read_run
 
     # 1. Snapshots: each key is in one of them at most.
-    for grouped in store.map_ahead(read(SNAPSHOT), snapshots):
-        for group, sections in grouped.items():
-            restored[group].state.install(sections)
+    for run in store.map_ahead(read(SNAPSHOT), _runs(snapshots)):
+        for _, grouped in run:
+            for group, sections in grouped.items():
+                restored[group].state.install(sections)
     # 2. Changelogs, in the order of their epochs.
-    files = zip(changelogs, store.map_ahead(read(CHANGELOG), changelogs), strict=True)
+    files = chain.from_iterable(store.map_ahead(read(CHANGELOG), _runs(changelogs)))
     for by_group in _gathered(files):
         for group, parts in by_group.items():
             for sections in joined(parts):
@@ -82,7 +89,7 @@ def load_groups(
 
 
 def _gathered(
-    files: Iterable[tuple[tuple[FileRef, list[int]], Grouped]],
+    files: Iterable[tuple[Wanted, Grouped]],
 ) -> Iterator[dict[int, list[Sections]]]:
     """What several files have of each key group: replaying has a price for each call."""
     by_group: dict[int, list[Sections]] = {}
@@ -138,18 +145,16 @@ def read_groups(
     return sections
 
 
-def files_of(
-    manifest: Manifest, groups: Collection[int]
-) -> tuple[list[tuple[FileRef, list[int]]], list[tuple[FileRef, list[int]]]]:
+def files_of(manifest: Manifest, groups: Collection[int]) -> tuple[list[Wanted], list[Wanted]]:
     """Snapshots and changelogs to read, in their order, each with the groups to take from it."""
-    snapshots: dict[str, tuple[FileRef, list[int]]] = {}
-    changelogs: dict[str, tuple[FileRef, list[int]]] = {}
+    snapshots: dict[object, Wanted] = {}
+    changelogs: dict[object, Wanted] = {}
     for plan in restore_plan(manifest, groups):
         if (ref := plan.snapshot) is not None:
-            snapshots.setdefault(ref.path, (ref, []))[1].append(plan.group)
+            snapshots.setdefault(ref.key, (ref, []))[1].append(plan.group)
         for ref in plan.changelogs:
-            changelogs.setdefault(ref.path, (ref, []))[1].append(plan.group)
-    in_order = sorted(changelogs.values(), key=lambda item: (item[0].epoch, item[0].path))
+            changelogs.setdefault(ref.key, (ref, []))[1].append(plan.group)
+    in_order = sorted(changelogs.values(), key=lambda item: order_of(item[0]))
     return list(snapshots.values()), in_order
 
 
@@ -160,16 +165,60 @@ def check_holds(file: PageFile, name: str, groups: Collection[int]) -> None:
         raise damaged(name, f"it does not hold key group {min(missing)}")
 
 
-def _open(store: BlobStore, kind: bytes, ref: FileRef, groups: list[int]) -> PageFile:
+def open_part(kind: bytes, store: BlobStore, ref: FileRef) -> PageFile:
+    """A file, or a part of one, of which only what is needed is read."""
+    return PageFile(kind, store, ref.path, crc=ref.crc, size=ref.bytes, offset=ref.start)
+
+
+def _runs(items: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Parts of one pack that are read together; a file of its own is alone."""
+    runs: list[list[Wanted]] = []
+    for item in items:
+        ref, first = item[0], runs[-1][0][0] if runs else None
+        end = ref.start + ref.bytes
+        if (
+            first is not None
+            and ref.offset is not None
+            and ref.path == first.path
+            and end - first.start <= _WHOLE_FILE_BYTES_MAX
+        ):
+            runs[-1].append(item)
+        else:
+            runs.append([item])
+    return runs
+
+
+def _contents(store: BlobStore, run: list[Wanted]) -> Iterator[Any]:
+    """What is read together; None: each is read as it is opened."""
+    if len(run) == 1:
+        yield None
+        return
+    first, last = run[0][0], run[-1][0]
+    content = store.read_range(first.path, first.start, last.start + last.bytes - first.start)
+    for ref, _ in run:
+        start = min(ref.start - first.start, content.size)
+        yield content.slice(start, min(ref.bytes, content.size - start))
+
+
+def _content_of(store: BlobStore, ref: FileRef) -> Any:
+    if ref.offset is None:
+        return store.read(ref.path)
+    return store.read_range(ref.path, ref.offset, ref.bytes)
+
+
+def _open(store: BlobStore, kind: bytes, ref: FileRef, groups: list[int], content: Any) -> PageFile:
     name = store.full_name(ref.path)
-    if ref.bytes <= _WHOLE_FILE_BYTES_MAX or 2 * len(groups) >= len(ref.groups):
-        content = store.read(ref.path)
+    if content is None and (
+        ref.bytes <= _WHOLE_FILE_BYTES_MAX or 2 * len(groups) >= len(ref.groups)
+    ):
+        content = _content_of(store, ref)
+    if content is not None:
         if content.size != ref.bytes:
             what = f"it has {content.size} bytes, the manifest says {ref.bytes}"
             raise damaged(name, what)
         file = PageFile(kind, content, name=name, crc=ref.crc)
     else:
-        file = PageFile(kind, store, ref.path, crc=ref.crc, size=ref.bytes)
+        file = open_part(kind, store, ref)
     if kind == SNAPSHOT:
         check_holds(file, name, groups)
     return file

@@ -15,6 +15,7 @@ from anabranch.durability.group_restore import (
     Grouped,
     check_holds,
     joined,
+    open_part,
     read_groups,
     split_by_group,
 )
@@ -29,6 +30,8 @@ HELD_BYTES = 32 << 20
 """So much of small files stays in memory, for each operator of a worker."""
 
 Create = Callable[[], GroupState]
+Key = tuple[str, int | None]
+"""Of a file or a part of one: `FileRef.key`."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -40,32 +43,32 @@ class OpenFiles:
 
     def __init__(self, store: BlobStore) -> None:
         self.store = store
-        self._open: dict[str, PageFile] = {}
+        self._open: dict[Key, PageFile] = {}
         self._held = 0
         self._lock = threading.Lock()
 
-    def keep(self, paths: Collection[str]) -> None:
+    def keep(self, keys: Collection[Key]) -> None:
         """Forget what is not listed."""
         with self._lock:
-            self._open = {path: file for path, file in self._open.items() if path in paths}
+            self._open = {key: file for key, file in self._open.items() if key in keys}
             self._held = sum(file.held_bytes for file in self._open.values())
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file is open."""
-        return ref.path in self._open
+        return ref.key in self._open
 
     def get(self, kind: bytes, ref: FileRef) -> PageFile:
         """A file; two threads may open it both."""
-        file = self._open.get(ref.path)
+        file = self._open.get(ref.key)
         if file is None:
-            file = PageFile(kind, self.store, ref.path, crc=ref.crc, size=ref.bytes)
+            file = open_part(kind, self.store, ref)
             if kind == SNAPSHOT:
                 check_holds(file, self.store.full_name(ref.path), ref.groups)
             with self._lock:
                 if self._held + file.held_bytes > HELD_BYTES:
                     file.let_go()
                 self._held += file.held_bytes
-                self._open[ref.path] = file
+                self._open[ref.key] = file
         return file
 
 
@@ -80,7 +83,7 @@ class LazyReader:
         self.keyspace = manifest.keyspace
         self._store = files.store
         self._files = files
-        files.keep({ref.path for ref in manifest.files})
+        files.keep({ref.key for ref in manifest.files})
         snapshots, changelogs = manifest.snapshots, manifest.changelogs
         masks = {ref.groups: self._mask(ref.groups) for ref in manifest.files}  # few differ
         self._snapshots = [(ref, masks[ref.groups]) for ref in snapshots]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import weakref
+from pathlib import Path
 from typing import Protocol
 
 if sys.platform != "win32":
@@ -34,12 +35,12 @@ class FileHold:
         _HELD.add(self)
 
     @classmethod
-    def take(cls, name: str, note: bytes) -> Hold | None:
+    def take(cls, name: str, note: bytes, mode: int) -> Hold | None:
         """Lock the file and leave a note about the holder in it; None if another one has it."""
         if sys.platform == "win32":  # only the fence protects the location there
             return NoHold()
         while True:
-            descriptor = os.open(name, os.O_CREAT | os.O_RDWR, 0o666)
+            descriptor = os.open(name, os.O_CREAT | os.O_RDWR, mode)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_same_file(descriptor, name):
@@ -60,6 +61,22 @@ class FileHold:
         descriptor, self._descriptor = self._descriptor, None
         _HELD.discard(self)
         os.close(descriptor)
+
+
+def is_held(name: str) -> bool | None:
+    """Whether a process of this machine holds a file, without touching it; None: it cannot say.
+
+    To try the lock would keep out a service that starts just then.
+    """
+    try:
+        about = os.stat(name)
+        locks = Path("/proc/locks").read_text("ascii")
+    except FileNotFoundError as error:
+        return None if error.filename == "/proc/locks" else False
+    except OSError:
+        return None
+    device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    return any("FLOCK" in line and device in line.split() for line in locks.splitlines())
 
 
 _HELD: weakref.WeakSet[FileHold] = weakref.WeakSet()

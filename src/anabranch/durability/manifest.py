@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from anabranch.durability.documents import seal_text, to_text, unseal
-from anabranch.durability.frame import size_and_crc
+from anabranch.durability.file_refs import FileRef as FileRef
+from anabranch.durability.file_refs import file_ref as file_ref
+from anabranch.durability.file_refs import joined_refs as joined_refs
+from anabranch.durability.file_refs import order_of, refs_from_json
+from anabranch.durability.file_refs import parse_refs as parse_refs
+from anabranch.durability.manifest_content import Content, FileList, ListPlace, ReadLists
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
 
-MANIFEST_FORMAT = 2
-"""Up to 1, changelogs listed only the key groups that no snapshot covers, which reads the same."""
+MANIFEST_FORMAT = 3
+"""Up to 2, all files were in the manifest itself, and key groups were bitmaps.
+
+Up to 1, changelogs listed only the key groups that no snapshot covers, which reads the same.
+"""
 
 ROWS_WAIT = "checkpoint"
 """Note in `extra`: entries may not be the whole state, rows may wait."""
@@ -24,61 +29,9 @@ DEFERRED = "deferred"
 """Note in `extra`: key groups whose rows wait since this epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileRef:
-    """A file with entries of some key groups; those of other groups in it do not count.
-
-    Nor do those of a changelog for key groups with a snapshot of its epoch or a later one.
-    """
-
-    path: str
-    epoch: int
-    """Changelog: the epoch of its changes. Snapshot: the epoch whose state it holds."""
-    bytes: int
-    crc: int
-    groups: tuple[int, ...]
-    """Ascending."""
-    _text: str = field(default="", init=False, repr=False, compare=False)
-
-    def to_json(self) -> list[Any]:
-        """Compact form: the groups as a hexadecimal bitmap."""
-        return [self.path, self.epoch, self.bytes, self.crc, _bitmap(self.groups)]
-
-    def text(self) -> str:
-        """As JSON. Made once: a manifest lists thousands of files that the one before did."""
-        if not self._text:
-            object.__setattr__(self, "_text", to_text(self.to_json()))
-        return self._text
-
-    @classmethod
-    def from_json(cls, value: Sequence[Any]) -> FileRef:
-        """The reverse of `to_json`."""
-        path, epoch, size, crc, bitmap = value
-        return cls(str(path), int(epoch), int(size), int(crc), _groups(bitmap))
-
-    def only(self, groups: Iterable[int]) -> FileRef:
-        """The same file, counting for these groups."""
-        wanted = _shared(tuple(sorted(groups)))
-        if wanted == self.groups:
-            return self
-        return FileRef(self.path, self.epoch, self.bytes, self.crc, wanted)
-
-
-def joined_refs(texts: Sequence[str]) -> str:
-    """The references to several files as one text."""
-    return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
-
-
-def parse_refs(text: str) -> list[FileRef]:
-    """The inverse."""
-    found = json.loads(text)
-    return [FileRef.from_json(ref) for ref in (found if isinstance(found[0], list) else [found])]
-
-
-def file_ref(path: str, epoch: int, buffers: Sequence[Any], groups: Iterable[int]) -> FileRef:
-    """The reference to a file made by `encode_changelog` or `encode_snapshot`."""
-    size, crc = size_and_crc(buffers)
-    return FileRef(path, epoch, size, crc, tuple(sorted(set(groups))))
+def _no_lists(places: Sequence[ListPlace]) -> Sequence[FileList]:
+    assert not places, "the manifest has lists: give what reads them"
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +47,7 @@ class Manifest:
     epoch: int
     keyspace: KeySpace
     description: Mapping[str, Any]
-    changelogs: tuple[FileRef, ...]
-    """Ordered by epoch, then path."""
-    snapshots: tuple[FileRef, ...]
+    content: Content
     committed_at: int
     """Milliseconds since 1970."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -104,9 +55,24 @@ class Manifest:
     format: int = MANIFEST_FORMAT
 
     @property
+    def changelogs(self) -> tuple[FileRef, ...]:
+        """Ordered by epoch, then path."""
+        return self.content.found()[1]
+
+    @property
+    def snapshots(self) -> tuple[FileRef, ...]:
+        """In the same order."""
+        return self.content.found()[0]
+
+    @property
     def files(self) -> tuple[FileRef, ...]:
         """Every file that the manifest needs."""
         return self.snapshots + self.changelogs
+
+    def whole(self) -> Manifest:
+        """The same without lists of their own: it can be read alone."""
+        content = Content.of(self.changelogs, self.snapshots)
+        return replace(self, content=content, format=MANIFEST_FORMAT)
 
     def encode(self) -> bytes:
         """The manifest file's bytes."""
@@ -121,39 +87,76 @@ class Manifest:
                 "description": dict(self.description),
                 "committed_at": self.committed_at,
                 "extra": dict(self.extra),
+                "lists": [each.place.to_json() for each in self.content.stored if each.place],
             }
         )
-        snapshots = ",".join([ref.text() for ref in self.snapshots])
-        changelogs = ",".join([ref.text() for ref in self.changelogs])
+        snapshots, changelogs = self.content.added_texts()
         return seal_text(f'{head[:-1]},"snapshots":[{snapshots}],"changelogs":[{changelogs}]}}')
 
     @classmethod
-    def decode(cls, content: bytes, name: str) -> Manifest:
+    def decode(cls, content: bytes, name: str, read_lists: ReadLists = _no_lists) -> Manifest:
         """Read a manifest file; `name` is its full name, for the error."""
         body = unseal(content, name)
         try:
-            if body["format"] > MANIFEST_FORMAT:
-                raise FormatNotSupported(
-                    f"{name} has format {body['format']}, this release reads up to "
-                    f"{MANIFEST_FORMAT}. Use a newer release of Anabranch."
-                )
+            _check_format(body["format"], name)
+            places = [ListPlace(*place) for place in body.get("lists", ())]
+            added = file_list(body)
             return cls(
                 operator=body["operator"],
                 query_id=body["query_id"],
                 epoch=body["epoch"],
                 keyspace=KeySpace(body["groups"], body["bins"]),
                 description=body["description"],
-                changelogs=tuple(map(FileRef.from_json, body["changelogs"])),
-                snapshots=tuple(map(FileRef.from_json, body["snapshots"])),
+                content=Content(tuple(read_lists(places)), (added,)),
                 committed_at=body["committed_at"],
                 extra=body["extra"],
                 format=body["format"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(
-                f"Manifest {name} cannot be read: {error!r}. Restore this file from a backup of "
-                "the state location."
-            ) from error
+            raise unreadable(name, error) from error
+
+
+def file_list(body: Mapping[str, Any], place: ListPlace | None = None) -> FileList:
+    """The files that a manifest or a list has."""
+    return FileList(
+        tuple(refs_from_json(body["changelogs"])),
+        tuple(refs_from_json(body["snapshots"])),
+        place,
+    )
+
+
+def encode_list(files: FileList) -> bytes:
+    """A list file's bytes."""
+    snapshots, changelogs = files.texts()
+    return seal_text(
+        f'{{"format":{MANIFEST_FORMAT},"snapshots":[{snapshots}],"changelogs":[{changelogs}]}}'
+    )
+
+
+def decode_list(content: bytes, name: str, place: ListPlace) -> FileList:
+    """The inverse."""
+    body = unseal(content, name)
+    try:
+        _check_format(body["format"], name)
+        return file_list(body, place)
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(name, error) from error
+
+
+def _check_format(found: int, name: str) -> None:
+    if found > MANIFEST_FORMAT:
+        raise FormatNotSupported(
+            f"{name} has format {found}, this release reads up to {MANIFEST_FORMAT}. Use a newer "
+            "release of Anabranch."
+        )
+
+
+def unreadable(name: str, error: Exception) -> CorruptState:
+    """The error for a manifest or a list that is not what was written."""
+    return CorruptState(
+        f"Manifest {name} cannot be read: {error!r}. Restore this file from a backup of the state "
+        "location."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +186,21 @@ def next_manifest(
     A snapshot replaces, for each of its groups, older snapshots and the changelogs up to its epoch.
     One that is not newer than what is known is ignored. It must hold a state that this line of
     manifests has: as of a committed epoch, or of this very execution of `epoch`.
+
+    The work is that of what is new, however many files count.
     """
     assert previous is None or previous.epoch < epoch, "previous must be of an earlier epoch"
     assert previous is None or (previous.operator, previous.keyspace) == (operator, keyspace)
-    added = sorted(changelogs, key=_order)
+    added = sorted(changelogs, key=order_of)
     assert all(ref.epoch == epoch for ref in added), "changelogs must be of this epoch"
-    known_snapshots = previous.snapshots if previous else ()
-    known_changelogs = previous.changelogs if previous else ()
-    taken = sorted(snapshots_taken, key=_order)
-    snapshots, needed = known_snapshots, (*known_changelogs, *added)
-    if taken:  # else nothing that was listed has become needless
-        newest = _newest_snapshots(known_snapshots, taken, epoch)
-        snapshots, needed = _as_files(newest), _still_needed(needed, newest)
+    known = previous.content if previous is not None else Content()
     return Manifest(
         operator=operator,
         query_id=query_id,
         epoch=epoch,
         keyspace=keyspace,
         description=description,
-        changelogs=needed,
-        snapshots=snapshots,
+        content=known.plus(added, _checked(snapshots_taken, epoch)),
         committed_at=committed_at,
         extra=extra or {},
     )
@@ -210,15 +208,15 @@ def next_manifest(
 
 def with_snapshots(manifest: Manifest, taken: Iterable[FileRef]) -> Manifest:
     """The same state, with snapshots of its own epoch in the place of older files."""
-    epoch = manifest.epoch
-    taken = sorted(taken, key=_order)
-    newest = _newest_snapshots(manifest.snapshots, taken, epoch)
-    return replace(
-        manifest,
-        snapshots=_as_files(newest),
-        changelogs=_still_needed(manifest.changelogs, newest),
-        format=MANIFEST_FORMAT,
-    )
+    content = manifest.content.plus((), _checked(taken, manifest.epoch))
+    return replace(manifest, content=content, format=MANIFEST_FORMAT)
+
+
+def _checked(taken: Iterable[FileRef], epoch: int) -> list[FileRef]:
+    found = sorted(taken, key=order_of)
+    for ref in found:
+        assert ref.epoch <= epoch, f"snapshot {ref.path} is of a later epoch than {epoch}"
+    return found
 
 
 def restore_plan(manifest: Manifest, groups: Collection[int]) -> list[GroupPlan]:
@@ -228,75 +226,8 @@ def restore_plan(manifest: Manifest, groups: Collection[int]) -> list[GroupPlan]
         group: ref for ref in manifest.snapshots for group in ref.groups if group in wanted
     }
     changelogs: dict[int, list[FileRef]] = {group: [] for group in groups}
-    for ref in sorted(manifest.changelogs, key=_order):
+    for ref in sorted(manifest.changelogs, key=order_of):
         for group in ref.groups:
             if group in wanted and (group not in snapshots or snapshots[group].epoch < ref.epoch):
                 changelogs[group].append(ref)
     return [GroupPlan(group, snapshots.get(group), tuple(changelogs[group])) for group in groups]
-
-
-def _newest_snapshots(
-    known: Iterable[FileRef], taken: Iterable[FileRef], epoch: int
-) -> dict[int, FileRef]:
-    newest: dict[int, FileRef] = {}
-    for ref in (*known, *taken):
-        assert ref.epoch <= epoch, f"snapshot {ref.path} is of a later epoch than {epoch}"
-        for group in ref.groups:
-            if group not in newest or newest[group].epoch < ref.epoch:
-                newest[group] = ref
-    return newest
-
-
-def _as_files(newest: Mapping[int, FileRef]) -> tuple[FileRef, ...]:
-    """Each file once, with the groups that it counts for."""
-    files = {ref.path: ref for ref in newest.values()}
-    by_path: dict[str, list[int]] = {path: [] for path in files}
-    for group, ref in newest.items():
-        by_path[ref.path].append(group)
-    snapshots = (files[path].only(groups) for path, groups in by_path.items())
-    return tuple(sorted(snapshots, key=_order))
-
-
-def _still_needed(
-    changelogs: Sequence[FileRef], newest: Mapping[int, FileRef]
-) -> tuple[FileRef, ...]:
-    """Without changelogs that snapshots cover for all of their key groups.
-
-    For each batch, of thousands of changelogs: that a part is covered is left to those who read.
-    """
-    oldest: dict[int, float] = {}
-    """Epoch of the oldest snapshot of some key groups, by the identity of their tuple."""
-    needed = []
-    for ref in changelogs:  # epochs of a restored savepoint are negative
-        covered = oldest.get(id(ref.groups))
-        if covered is None:
-            epochs = (newest[g].epoch if g in newest else -math.inf for g in ref.groups)
-            covered = oldest[id(ref.groups)] = min(epochs, default=-math.inf)
-        if ref.epoch > covered:
-            needed.append(ref)
-    return tuple(needed)
-
-
-def _order(ref: FileRef) -> tuple[int, str]:
-    return ref.epoch, ref.path
-
-
-# Few distinct sets of groups occur (one for each lane, mostly), in thousands of references.
-@lru_cache(maxsize=4096)
-def _shared(groups: tuple[int, ...]) -> tuple[int, ...]:
-    """The one tuple that stands for equal ones."""
-    return groups
-
-
-@lru_cache(maxsize=4096)
-def _bitmap(groups: tuple[int, ...]) -> str:
-    bits = 0
-    for group in groups:
-        bits |= 1 << group
-    return f"{bits:x}"
-
-
-@lru_cache(maxsize=4096)
-def _groups(bitmap: str) -> tuple[int, ...]:
-    bits = int(bitmap, 16)
-    return _shared(tuple(group for group in range(bits.bit_length()) if bits >> group & 1))

@@ -11,12 +11,20 @@ from anabranch.errors import InvalidArgument
 FORMAT_FILE = "format.json"
 FENCE_FILE = "fence.json"
 LOCK_FILE = "lock"
+ENDPOINT_FILE = "endpoint.json"
+"""Where the service of this location listens; nothing secret."""
 OPERATORS_FOLDER = "operators"
 SAVEPOINTS_FOLDER = "savepoints"
+AGENTS_FOLDER = "agents"
+"""Files by which agents of hosts show that they see the location."""
+JOURNAL_FOLDER = "journal"
+"""What happened to the services of this location; nothing else needs it."""
 SAVEPOINT_FILE = "savepoint.json"
 """Makes a savepoint exist: written last."""
 RESTORE_FILE = "restore.json"
 """Which savepoint a location was made from."""
+SITES_FILE = "sites.json"
+"""Where sites were placed."""
 TEMPORARY_SUFFIX = ".tmp"
 
 _ESCAPED_LENGTH_MAX = 120
@@ -51,6 +59,11 @@ def manifest_folder(operator: str) -> str:
     return f"{operator_folder(operator)}/manifests"
 
 
+def list_folder(operator: str) -> str:
+    """Folder of the lists that manifests share."""
+    return f"{operator_folder(operator)}/lists"
+
+
 def changelog_folder(operator: str) -> str:
     """Folder of the changelog files."""
     return f"{operator_folder(operator)}/changelog"
@@ -69,6 +82,11 @@ def initial_folder(operator: str) -> str:
 def manifest_path(operator: str, epoch: int) -> str:
     """The manifest that makes an epoch exist."""
     return f"{manifest_folder(operator)}/{_digits(epoch)}.json"
+
+
+def list_path(operator: str, epoch: int, writer: str, number: int) -> str:
+    """A list that the manifest of `epoch` is the first to name; the name is used once."""
+    return f"{list_folder(operator)}/{_digits(epoch)}-{escape(writer)}-{number}.json"
 
 
 def changelog_path(

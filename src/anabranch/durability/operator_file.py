@@ -31,6 +31,10 @@ class OperatorFile:
     """Epoch of the savepoint that the operator's state before its first epoch comes from."""
     continues: bool = False
     """Whether the first epoch must be the one after the savepoint's: rows wait with their epoch."""
+    place: int | None = None
+    """Which one of its class it is in its query, from 0; None: the program gave it its name."""
+    restored_query: str | None = None
+    """The query that it belonged to when the savepoint was made."""
 
     def encode(self) -> bytes:
         """The bytes of operator.json."""
@@ -45,6 +49,8 @@ class OperatorFile:
         if self.restored_epoch is not None:
             body["restored_epoch"] = self.restored_epoch
             body["continues"] = self.continues
+        more = {"place": self.place, "restored_query": self.restored_query}
+        body.update({name: value for name, value in more.items() if value is not None})
         return seal(body)
 
     @classmethod
@@ -59,6 +65,8 @@ class OperatorFile:
             body["first_epoch"],
             body.get("restored_epoch"),
             body.get("continues", False),
+            body.get("place"),
+            body.get("restored_query"),
         )
 
     def check(self, asked: OperatorFile, location: str, compare: Compare | None) -> None:

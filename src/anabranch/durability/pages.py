@@ -30,6 +30,7 @@ from anabranch.durability.frame import (
     header_of,
     parse_footer,
 )
+from anabranch.durability.large_pages import content_of, has_large, order_at, ordered_pieces
 from anabranch.model.keyspace import DELETE, HASH, OP, Int64s, KeySpace
 
 PAGE_BYTES = 32 << 10
@@ -71,15 +72,18 @@ class PageWriter:
 
     def add(self, section: str, entries: pa.Table) -> None:
         """Append entries that come after those before in the file's order, or get ordered."""
-        entries = entries.combine_chunks()
         order = None
         if self._keyspace is not None:
             order = self._keyspace.order_of(_hashes(entries), self._by_bin)
-            if np.any(order[1:] < order[:-1]):
-                at = np.argsort(order, kind="stable")
-                entries, order = entries.take(pa.array(at)), order[at]
-        if self._due is not None and self._due[0] == section:
-            self._note_times(entries, self._due[1])
+        if has_large(entries):
+            at = order_at(order, entries.num_rows)
+            for piece, start, end in ordered_pieces(entries, at):
+                self._add(section, piece, None if order is None else order[at[start:end]])
+            return
+        entries = entries.combine_chunks()
+        if order is not None and np.any(order[1:] < order[:-1]):
+            at = order_at(order, entries.num_rows)
+            entries, order = entries.take(pa.array(at)), order[at]
         self._add(section, entries, order)
 
     def finish(self, meta: dict[str, Any]) -> list[Any]:
@@ -114,6 +118,8 @@ class PageWriter:
             self._times.append((values.to_numpy(), _hashes(entries)[at]))
 
     def _add(self, section: str, entries: pa.Table, order: Int64s | None) -> None:
+        if self._due is not None and self._due[0] == section:
+            self._note_times(entries, self._due[1])
         if section in self._schemas:
             assert entries.schema == self._schemas[section], f"{section} changes its columns"
         else:
@@ -128,14 +134,16 @@ class PageWriter:
                 if order is not None:
                     ends = start + at, start + at + page.num_rows - 1
                     first, last = int(order[ends[0]]), int(order[ends[1]])
-                place = self._append(page.serialize())
+                place = self._append(*content_of(page))
                 self._indexes[section].append((first, last, page.num_rows, *place))
             start += batch.num_rows
 
-    def _append(self, content: Any) -> tuple[int, int, int]:
+    def _append(self, *content: Any) -> tuple[int, int, int]:
         """Offset, length and checksum; the padding is part of it."""
-        crc, length, offset = zlib.crc32(content), content.size, self._offset
-        self._buffers.append(content)
+        crc, length, offset = 0, 0, self._offset
+        for chunk in content:
+            crc, length = zlib.crc32(chunk, crc), length + len(chunk)
+            self._buffers.append(chunk)
         padding = -length % _ALIGNMENT
         if padding:
             zeros = bytes(padding)
@@ -180,16 +188,21 @@ class PageFile:
         name: str = "file",
         crc: int | None = None,
         size: int | None = None,
+        offset: int = 0,
     ) -> None:
-        """`source` is the file's content, or a BlobStore with `path`; `crc` is the manifest's."""
+        """`source` is the file's content, or a BlobStore with `path`; `crc` is the manifest's.
+
+        With an `offset` it is a part of the file at `path`, with `size` bytes from there.
+        """
         self._store: BlobStore | None = None
         self._path = path or ""
+        self._offset = offset
         if isinstance(source, BlobStore):
             assert path is not None, "a store needs a path"
             self._store, self._name = source, source.full_name(path)
             size = source.size(path) if size is None else size
             self._start = max(0, size - _END_BYTES)
-            self._held = source.read_range(path, self._start, size - self._start)
+            self._held = source.read_range(path, offset + self._start, size - self._start)
         else:
             self._start, self._held, self._name = 0, source, name
             size = source.size if size is None else size
@@ -280,7 +293,7 @@ class PageFile:
             start = offset - self._start
             return self._held.slice(start, max(0, min(length, self._held.size - start)))
         assert self._store is not None
-        return self._store.read_range(self._path, offset, length)
+        return self._store.read_range(self._path, self._offset + offset, length)
 
     def _open(self, kind: bytes, crc: int | None, size: int) -> None:
         name = self._name

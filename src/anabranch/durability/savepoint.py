@@ -82,15 +82,20 @@ class Savepoint:
     def verify(self) -> None:
         """Raise if a file is missing or has another length; contents are checked when read."""
         for operator in self.epochs:
+            sizes: dict[str, int] = {}
             for ref in self.manifest(operator).files:
-                size = self.folder.blobs.size(self.folder.prefix + ref.path)
-                if size != ref.bytes:
+                if ref.path not in sizes:
+                    sizes[ref.path] = self.folder.blobs.size(self.folder.prefix + ref.path)
+                size = sizes[ref.path]
+                if not ref.fits(size):
                     raise CorruptState(
                         f"State file {self.folder.full_name(ref.path)} has {size} bytes instead "
                         f"of {ref.bytes}: the savepoint was not copied whole. Copy it again."
                     )
 
-    def extract_checkpoint(self, target: str, query_id: str | None = None) -> None:
+    def extract_checkpoint(
+        self, target: str, query_id: str | None = None, *, shared: bool = False
+    ) -> None:
         """Write a Spark checkpoint with which a restored query goes on after the savepoint.
 
         `query_id` is needed if the savepoint has operators of several queries.
@@ -99,12 +104,8 @@ class Savepoint:
         if query_id is None and len(have) == 1:
             query_id = have[0]
         if query_id not in have:
-            asked = "its query" if query_id is None else f"query {query_id}"
-            raise InvalidArgument(
-                f"Savepoint {self.path} has no single checkpoint of {asked}; it has those of: "
-                f"{', '.join(have) or 'none'}. Name one of them, or start with a new checkpoint."
-            )
-        made = Folder(BlobStore(target))
+            raise self._which(query_id, have)
+        made = Folder(BlobStore(target, shared=shared))
         if made.blobs.entries():
             raise InvalidArgument(f"{made.name} is not empty. Give a new folder.")
         prefix = names.saved_checkpoint_folder(query_id) + "/"
@@ -112,9 +113,22 @@ class Savepoint:
         for path in sorted(saved, key=lambda path: path.endswith("/metadata")):  # it comes last
             made.write(path[len(prefix) :], self.folder.read(path))
 
-    def copy(self, target: str) -> Savepoint:
+    def _which(self, query_id: str | None, have: Sequence[str]) -> InvalidArgument:
+        if not have:
+            return InvalidArgument(
+                f"Savepoint {self.path} has no checkpoint: Spark's was not there or not given when "
+                "it was made. Start the query with a new checkpoint."
+            )
+        asked = f"none of query {query_id}" if query_id else "one for each of several queries"
+        listed = "; ".join(f"{q} ({', '.join(self.queries[q]['operators'])})" for q in have)
+        return InvalidArgument(
+            f"Savepoint {self.path} has checkpoints, but {asked}. Choose one with --query ID, in a "
+            f"program with query_id=. Queries with their operators: {listed}."
+        )
+
+    def copy(self, target: str, *, shared: bool = False) -> Savepoint:
         """The same savepoint at another place or in another store."""
-        made = Folder(self.folder.blobs.beside(target))
+        made = Folder(self.folder.blobs.beside(target, shared=shared))
         if made.exists(names.SAVEPOINT_FILE):
             raise InvalidArgument(f"There is a savepoint at {made.name} already. Delete it first.")
         if made.blobs.entries():
@@ -213,11 +227,12 @@ def _save_operators(
         with lock:
             manifest, record = store.manifest(operator, epoch), store.operator(operator)
         store.verify(manifest)
-        copy_files(Folder(store.blobs), folder, [(ref.path, ref.path) for ref in manifest.files])
+        paths = dict.fromkeys(ref.path for ref in manifest.files)
+        copy_files(Folder(store.blobs), folder, [(path, path) for path in paths])
         # As it was then: the program of that time can use it.
         record = replace(record, description=manifest.description, restored_epoch=None)
         folder.write(names.operator_path(operator), record.encode())
-        folder.write(names.manifest_path(operator, epoch), manifest.encode())
+        folder.write(names.manifest_path(operator, epoch), manifest.whole().encode())
         manifests.append(manifest)
         on_step("savepoint-operator")
     return manifests

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch.durability import names
-from anabranch.durability.copies import Copy, Folder, copy_files
+from anabranch.durability.copies import Folder, copy_files
 from anabranch.durability.documents import seal, unseal
-from anabranch.durability.manifest import ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest import MANIFEST_FORMAT, ROWS_WAIT, FileRef, Manifest
+from anabranch.durability.manifest_content import Content
 from anabranch.durability.savepoint import Savepoint
 from anabranch.durability.store import RESTORED_FORMAT, StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
@@ -90,28 +91,35 @@ def _check(store: StateStore, savepoint: Savepoint, marker: Any, keyspace: KeySp
 
 def _restore_operator(store: StateStore, savepoint: Savepoint, operator: str) -> None:
     manifest = savepoint.manifest(operator)
-    copies: list[Copy] = []
+    copies: dict[str, str] = {}
 
     def moved(kind: str, refs: tuple[FileRef, ...]) -> tuple[FileRef, ...]:
         found = []
         for ref in refs:
-            path = names.restored_path(operator, kind, savepoint.id, len(copies))
-            copies.append((ref.path, path))
-            found.append(replace(ref, path=path, epoch=ref.epoch - manifest.epoch - 1))
+            if ref.path not in copies:  # a pack has several
+                number = len(copies)
+                copies[ref.path] = names.restored_path(operator, kind, savepoint.id, number)
+            path, epoch = copies[ref.path], ref.epoch - manifest.epoch - 1
+            found.append(replace(ref, path=path, epoch=epoch))
         return tuple(found)
 
     origin: Manifest = replace(
         manifest,
         query_id=None,
         epoch=BEFORE_FIRST,
-        snapshots=moved("snapshot", manifest.snapshots),
-        changelogs=moved("changelog", manifest.changelogs),
+        format=MANIFEST_FORMAT,
+        content=Content.of(
+            snapshots=moved("snapshot", manifest.snapshots),
+            changelogs=moved("changelog", manifest.changelogs),
+        ),
     )
-    copy_files(savepoint.folder, Folder(store.blobs), copies)
+    copy_files(savepoint.folder, Folder(store.blobs), copies.items())
     store.blobs.write(names.origin_path(operator), origin.encode())
+    saved = savepoint.record(operator)
     record = replace(
-        savepoint.record(operator),
+        saved,
         query_id=None,
+        restored_query=saved.query_id,
         first_epoch=None,
         restored_epoch=savepoint.epochs[operator],
         continues=ROWS_WAIT in manifest.extra,

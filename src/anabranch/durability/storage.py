@@ -14,6 +14,7 @@ from pyarrow import fs as pafs
 
 from anabranch.durability.locks import FileHold, Hold, NoHold
 from anabranch.durability.names import TEMPORARY_SUFFIX
+from anabranch.state.access import PRIVATE, SHARED, make_folders
 
 Chunks = Sequence[Any]
 """Objects with the buffer protocol, in order."""
@@ -55,13 +56,17 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """A local folder: temporary name, fsync, rename, fsync of the folder."""
+    """A local folder: temporary name, fsync, rename, fsync of the folder.
+
+    What is made is for this user alone, or, if `shared`, as the umask has it.
+    """
 
     is_local = True
 
-    def __init__(self, root: str, fsync: bool) -> None:
+    def __init__(self, root: str, fsync: bool, shared: bool = False) -> None:
         self._root = os.path.abspath(root)
         self._fsync = fsync
+        self._access = SHARED if shared else PRIVATE
 
     def full_name(self, path: str) -> str:
         return os.path.join(self._root, *path.split("/")) if path else self._root
@@ -111,8 +116,11 @@ class LocalStorage:
 
     def copy_from(self, other: Storage, path: str, new_path: str) -> bool:
         with contextlib.suppress(OSError):  # other disk, no links there, too many of them
-            if other.is_local:
-                _link(other.full_name(path), self.full_name(new_path))
+            name, new_name = other.full_name(path), self.full_name(new_path)
+            # A link has the mode of the file: where another one is wanted, there must be a copy.
+            if other.is_local and self._access.fits(os.stat(name).st_mode):
+                self._make_folder(os.path.dirname(new_name))
+                _link(name, new_name)
                 return True
         return False
 
@@ -136,16 +144,16 @@ class LocalStorage:
     def hold(self, path: str, note: bytes) -> Hold | None:
         name = self.full_name(path)
         self._make_folder(os.path.dirname(name))
-        return FileHold.take(name, note)
+        return FileHold.take(name, note, self._access.file)
 
     def _write_temporary(self, target: str, chunks: Chunks) -> str:
         temporary = temporary_name(target)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
         try:
-            descriptor = os.open(temporary, flags, 0o666)
+            descriptor = os.open(temporary, flags, self._access.file)
         except FileNotFoundError:
             self._make_folder(os.path.dirname(target))
-            descriptor = os.open(temporary, flags, 0o666)
+            descriptor = os.open(temporary, flags, self._access.file)
         try:
             try:
                 _write_all(descriptor, chunks)
@@ -159,13 +167,7 @@ class LocalStorage:
         return temporary
 
     def _make_folder(self, folder: str) -> None:
-        missing = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for name in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name)
+        for name in make_folders(folder, self._access):
             self._sync_folder(os.path.dirname(name))
 
     def _sync_folder(self, folder: str) -> None:
@@ -267,7 +269,6 @@ def temporary_name(target: str) -> str:
 
 def _link(name: str, new_name: str) -> None:
     """Files are never changed in place, so a second name will do."""
-    os.makedirs(os.path.dirname(new_name), exist_ok=True)
     temporary = temporary_name(new_name)
     os.link(name, temporary)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -14,8 +14,10 @@ from anabranch.durability.blobs import BlobStore, Location
 from anabranch.durability.differences import normalised
 from anabranch.durability.documents import seal, unseal
 from anabranch.durability.garbage import CollectedGarbage, Expired
+from anabranch.durability.list_writer import ListWriter
 from anabranch.durability.locks import Hold
 from anabranch.durability.manifest import FileRef, Manifest
+from anabranch.durability.manifest_reader import ManifestReader
 from anabranch.durability.operator_file import Compare, OperatorFile
 from anabranch.durability.owner import Owner
 from anabranch.errors import (
@@ -28,6 +30,7 @@ from anabranch.errors import (
     StateMismatch,
 )
 from anabranch.model.keyspace import KeySpace
+from anabranch.state.access import access_warning
 
 __all__ = ["LOCATION_FORMAT", "RESTORED_FORMAT", "OperatorFile", "StateStore"]
 
@@ -54,10 +57,12 @@ class StateStore:
         if not isinstance(location, BlobStore):
             location = BlobStore(location, fsync=fsync)
         self.blobs = location
-        self._owner = owner or Owner.this_process()
+        self.owner = owner or Owner.this_process()
         self._hold: Hold | None = None
         self._records: dict[str, OperatorFile] = {}
         self._manifests: dict[tuple[str, int], Manifest] = {}
+        self._reader = ManifestReader(location)
+        self._lists = ListWriter(location, self.owner.id)
         self._epochs: dict[str, list[int]] = {}
         self.pins: Counter[tuple[str, int]] = Counter()
         """Operators and epochs that are being read: garbage collection leaves them alone."""
@@ -68,7 +73,7 @@ class StateStore:
         # 1. Look before touching: nothing is ever written into somebody else's folder.
         is_new = not self._check_format()
         # 2. Only one live service on a local file system.
-        hold = self.blobs.hold(names.LOCK_FILE, self._owner.encode())
+        hold = self.blobs.hold(names.LOCK_FILE, self.owner.encode())
         if hold is None:
             raise self._in_use(self._holder(), "is in use by another live service")
         try:
@@ -78,12 +83,20 @@ class StateStore:
                 self.blobs.create_exclusive(names.FORMAT_FILE, content)
                 self._check_format()
             # 4. From here on a former owner finds that it is one.
-            self.blobs.write(names.FENCE_FILE, seal(self._owner.to_json()))
+            self.blobs.write(names.FENCE_FILE, seal(self.owner.to_json()))
         except BaseException:
             hold.release()
             raise
         self._hold = hold
         return self
+
+    def access_warning(self, shared: bool) -> str | None:
+        """What to say of a folder that was there before; nothing of object stores."""
+        if not self.blobs.is_local:
+            return None
+        return access_warning(
+            self.blobs.location, self.blobs.full_name(names.OPERATORS_FOLDER), shared
+        )
 
     def look(self) -> StateStore:
         """Check a location that is only read: nothing is held, so its service may be running."""
@@ -148,17 +161,33 @@ class StateStore:
             self._records[name] = self._decode_record(names.operator_path(name))
         return self._records[name]
 
-    def bind_query(self, operator: str, query_id: str, first_epoch: int) -> None:
+    def bind_query(
+        self, operator: str, query_id: str, first_epoch: int, place: int | None = None
+    ) -> None:
         """Bind an operator's state to a Spark query for good, or check that it is bound to it."""
         stored = self.operator(operator)
         if stored.query_id in (None, query_id):
-            self._write_record(replace(stored, query_id=query_id, first_epoch=first_epoch))
+            bound = replace(stored, query_id=query_id, first_epoch=first_epoch)
+            self._write_record(bound if place is None else replace(bound, place=place))
         else:
             raise StateMismatch(
                 f"The state of operator {operator!r} in {self.blobs.location} belongs to query "
                 f"{stored.query_id}, but query {query_id} asks for it. Start the query with the "
                 "checkpoint location that it had, or use another state location."
             )
+
+    def release(self, operator: str) -> None:
+        """Let another query have an operator of which no batch was ever committed."""
+        assert not self.epochs(operator), "its query has state"
+        stored = self.operator(operator)
+        self._write_record(replace(stored, query_id=None, first_epoch=None, place=None))
+
+    def forget(self, operator: str) -> None:
+        """Its files are about to be removed."""
+        self._records.pop(operator, None)
+        self._epochs.pop(operator, None)
+        for key in [key for key in self._manifests if key[0] == operator]:
+            del self._manifests[key]
 
     def _write_record(self, record: OperatorFile) -> None:
         if record != self.operator(record.name):
@@ -183,12 +212,12 @@ class StateStore:
         if (operator, epoch) in self._manifests:
             return self._manifests[operator, epoch]
         path = names.manifest_path(operator, epoch)
-        name = self.blobs.full_name(path)
-        manifest = Manifest.decode(self.blobs.read(path).to_pybytes(), name)
+        manifest = self._reader.read(path)
         if (manifest.operator, manifest.epoch) != (operator, epoch):
             raise CorruptState(
-                f"Manifest {name} is of operator {manifest.operator!r}, epoch {manifest.epoch}: it "
-                "was renamed or copied. Restore this file from a backup of the state location."
+                f"Manifest {self.blobs.full_name(path)} is of operator {manifest.operator!r}, "
+                f"epoch {manifest.epoch}: it was renamed or copied. Restore this file from a "
+                "backup of the state location."
             )
         self._remember(manifest)
         return manifest
@@ -207,10 +236,11 @@ class StateStore:
             return self.manifest(operator, base)
         if self.operator(operator).restored_epoch is None:
             return None
-        path = names.origin_path(operator)
-        return Manifest.decode(self.blobs.read(path).to_pybytes(), self.blobs.full_name(path))
+        return self._reader.read(names.origin_path(operator))
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(
+        self, manifest: Manifest, on_step: Callable[[str], None] = lambda step: None
+    ) -> None:
         """Make an epoch exist. Its last execution counts; an epoch before the last is refused."""
         known = self._known_epochs(manifest.operator)
         if known and manifest.epoch < known[-1]:
@@ -228,6 +258,9 @@ class StateStore:
         # The query too, should binding it have failed when its first batch began.
         query_id = manifest.query_id or stored.query_id
         self._write_record(replace(stored, description=described, query_id=query_id))
+        # Lists first: a manifest that is there has what it names.
+        manifest = self._lists.settled(manifest)
+        on_step("before-manifest")
         path = names.manifest_path(manifest.operator, manifest.epoch)
         self.blobs.write(path, manifest.encode())
         # A new owner may have come between check and write, where nothing locks them out.
@@ -271,12 +304,11 @@ class StateStore:
 
     def verify(self, manifest: Manifest) -> None:
         """Check that every file of a manifest is there with its length (not its content)."""
-        for ref, size in zip(
-            manifest.files,
-            self.blobs.map_ahead(lambda ref: self.blobs.size(ref.path), manifest.files),
-            strict=True,
-        ):
-            if size != ref.bytes:
+        paths = list(dict.fromkeys(ref.path for ref in manifest.files))
+        sizes = dict(zip(paths, self.blobs.map_ahead(self.blobs.size, paths), strict=True))
+        for ref in manifest.files:
+            size = sizes[ref.path]
+            if not ref.fits(size):
                 raise CorruptState(
                     f"State file {self.blobs.full_name(ref.path)} has {size} bytes instead of "
                     f"{ref.bytes}. Restore it from a backup of the state location."
@@ -286,7 +318,7 @@ class StateStore:
         """Raise LocationInUse if another service has taken the location over."""
         assert self._hold is not None, "the store is not open"
         holder = self._read_fence()
-        if holder.id != self._owner.id:
+        if holder.id != self.owner.id:
             raise self._in_use(holder, "was taken over by another service")
 
     def _check_format(self) -> bool:
@@ -315,9 +347,10 @@ class StateStore:
     def _check_not_collected(self, manifest: Manifest) -> None:
         known = self._known_epochs(manifest.operator)
         oldest = known[0]
-        suspects = [ref.path for ref in manifest.files if ref.epoch < oldest]
-        if not suspects:
+        cached = [self._manifests.get((manifest.operator, epoch)) for epoch in known[-2:]]
+        if not manifest.content.brings_older(oldest, [m.content for m in cached if m is not None]):
             return
+        suspects = [ref.path for ref in manifest.files if ref.epoch < oldest]
         # The last two: when the last epoch runs again, its predecessor comes from the one before.
         listed: set[str] = set()
         for epoch in known[-2:]:

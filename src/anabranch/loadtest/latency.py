@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,18 @@ class Timeline:
     def points(self) -> list[Point]:
         """All batches, for plots and machines."""
         return self._select()
+
+    def to_json(self) -> dict[str, Any]:
+        """All batches to the last bit: what is computed of them again is the same."""
+        batches = [[b.first_row, b.end_row, b.started, b.committed] for b in self.batches]
+        columns = [field.name for field in fields(Batch)]
+        return {"load": asdict(self.load), "columns": columns, "batches": batches}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Timeline:
+        """What `to_json` was told of."""
+        named = (dict(zip(told["columns"], batch, strict=True)) for batch in told["batches"])
+        return cls(OpenLoop(**told["load"]), [Batch(**batch) for batch in named])
 
     def _select(
         self,

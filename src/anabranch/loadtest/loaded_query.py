@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,11 +150,22 @@ class LoadedQuery:
         write_schedule(self._schedule, load)
         return load
 
-    def drain(self) -> None:
-        """Deliver nothing more; return when what was delivered is committed."""
+    def drain(self, on_wait: Callable[[int], None] = lambda rows: None) -> None:
+        """Deliver nothing more; return when what was delivered is committed.
+
+        `on_wait` hears from time to time how many rows are left.
+        """
         write_schedule(self._schedule, HOLD)
-        self._query.processAllAvailable()
+        # In a thread: this one looks on, and a signal can end it.
+        waiting = Waiting(self._query.processAllAvailable)
+        while not waiting.ended(LOOK_SECONDS):
+            self.collect()
+            on_wait(self.rows_left())
         self.collect()
+
+    def rows_left(self) -> int:
+        """Rows that were delivered and are not committed, as Spark's checkpoint has them."""
+        return max(0, delivered_rows(self._folder / "checkpoint") - self.next_row)
 
     def watch(self, seconds: float) -> None:
         """Sleep, then collect; raise if the query has failed."""
@@ -175,6 +187,41 @@ class LoadedQuery:
     def timeline(self, load: OpenLoop) -> Timeline:
         """What the load saw."""
         return Timeline(load, self.batches)
+
+
+class Waiting:
+    """A call that blocks, in a thread."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="anabranch-waiting", daemon=True)
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it has returned after at most so long; raises what it has raised."""
+        self._thread.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self._error = error
+
+
+def delivered_rows(checkpoint: Path) -> int:
+    """The end of the last batch that has begun, by Spark's offset log; 0 if nobody knows."""
+    numbers = [int(p.name) for p in checkpoint.glob("offsets/*") if p.name.isdigit()]
+    if not numbers:
+        return 0
+    try:
+        text = (checkpoint / "offsets" / str(max(numbers))).read_text(encoding="utf-8")
+        return int(json.loads(text.splitlines()[2])["row"])
+    except (OSError, ValueError, LookupError, TypeError):  # being written, or of another source
+        return 0
 
 
 def warm_up(query: LoadedQuery, rate: float, say: Say) -> None:

@@ -21,6 +21,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
+from anabranch.loadtest.quiet_source import be_quiet_at_the_end
+
 _numbers = itertools.count(1)
 
 RANGES = 2
@@ -94,6 +96,7 @@ class LoadReader(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
         """All rows that are due."""
+        be_quiet_at_the_end()
         end = {"row": read_schedule(self._path).end_of_batch(start["row"], time.time())}
         return self.readBetweenOffsets(start, end), end
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from anabranch.loadtest.interrupts import clean_interrupts
 from anabranch.state.scratch import Scratch
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -23,20 +24,28 @@ def spark_session(cores: int = 2, memory: str = "4g") -> Iterator[tuple[SparkSes
     """A local session and a scratch folder; both are gone afterwards, whatever ends the process."""
     with closing(Scratch()) as scratch:
         spark = new_session(scratch.path, cores, memory)
-        try:
-            yield spark, scratch.path
-        finally:
-            spark.stop()
+        with clean_interrupts():
+            try:
+                yield spark, scratch.path
+            finally:
+                spark.stop()
 
 
 def new_session(
-    folder: Path, cores: int = 2, memory: str = "4g", more: Mapping[str, str] | None = None
+    folder: Path,
+    cores: int = 2,
+    memory: str = "4g",
+    more: Mapping[str, str] | None = None,
+    master: str | None = None,
 ) -> SparkSession:
-    """A local session whose files are in a folder; `more` has settings beside the usual ones."""
+    """A session whose files are in a folder; `more` has settings beside the usual ones.
+
+    Without a master's address it is a local one.
+    """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.master(f"local[{cores}]")
+        SparkSession.builder.master(master or f"local[{cores}]")
         .appName("anabranch")
         .config("spark.driver.memory", memory)
         .config("spark.ui.enabled", "false")

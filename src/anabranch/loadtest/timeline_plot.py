@@ -20,9 +20,9 @@ def check_matplotlib() -> None:
 
 
 def plot_timeline(
-    timeline: Timeline, marks: Sequence[tuple[str, float, float]], path: Path
+    timeline: Timeline, marks: Sequence[tuple[str, float, float]], path: Path, about: str = ""
 ) -> None:
-    """Latency of one run with its reconfigurations (name, start, end) marked."""
+    """Latency of one run with its reconfigurations (name, start, end) marked, and a caption."""
     check_matplotlib()
     import matplotlib
 
@@ -53,7 +53,8 @@ def plot_timeline(
     axes.set_ylabel("latency (s)")
     axes.set_title("Latency of rows, from the time at which they were due", fontsize=11)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
+    axes.legend(fontsize=8, loc="center left")
+    figure.tight_layout(rect=(0, 0.06 if about else 0, 1, 1))
+    figure.text(0.01, 0.015, about, fontsize=8, color="0.25")
     figure.savefig(path, dpi=130)
     pyplot.close(figure)

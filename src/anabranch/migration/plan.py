@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.model.ids import KeyGroup, WorkerId
@@ -45,6 +45,23 @@ def first_round(
     for move in moves:
         gets[move.target] += 1
         (chosen if gets[move.target] <= size else rest).append(move)
+    return tuple(chosen), tuple(rest)
+
+
+def first_bytes(
+    moves: Sequence[GroupMove], bytes_of: Mapping[KeyGroup, int], most: int
+) -> tuple[tuple[GroupMove, ...], tuple[GroupMove, ...]]:
+    """A round of moves in which a target gets so many bytes, or one key group; and the rest."""
+    gets: dict[WorkerId, int] = {}
+    chosen: list[GroupMove] = []
+    rest: list[GroupMove] = []
+    for move in moves:
+        size = bytes_of.get(move.group, 0)
+        if move.target in gets and gets[move.target] + size > most:
+            rest.append(move)
+        else:
+            gets[move.target] = gets.get(move.target, 0) + size
+            chosen.append(move)
     return tuple(chosen), tuple(rest)
 
 

@@ -103,6 +103,11 @@ class NextEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class AskIdle:
+    """Ask whether still no batch runs: the result has `idle`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shadow:
     """From the next batch on, sources and targets both process the rows; or no longer."""
 
@@ -161,6 +166,7 @@ Step = (
     | OpenGate
     | Quiet
     | NextEpoch
+    | AskIdle
     | Shadow
     | Lag
     | SaveAll

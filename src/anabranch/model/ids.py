@@ -10,6 +10,12 @@ KeyGroup = NewType("KeyGroup", int)
 WorkerId = NewType("WorkerId", str)
 """A worker's name ("w1"); stays the same when its process is replaced."""
 
+HostId = NewType("HostId", str)
+"""A host's name ("h1"): a machine that can run workers."""
+
+AgentId = NewType("AgentId", str)
+"""One agent process; never used twice."""
+
 Epoch = NewType("Epoch", int)
 """Spark's micro-batch id; state as of epoch e is the effect of batches 0..e."""
 

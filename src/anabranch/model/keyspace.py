@@ -1,6 +1,8 @@
 """From a key's 64-bit hash to its key group and bin: the only place that knows the formula.
 
-Spark computes the hash (`xxhash64` of the key columns) and the shuffle uses the same `pmod`.
+Spark computes the hash (`xxhash64` of the key columns) and the shuffle uses the same `pmod`. Where
+a site column says in which key groups a key is, the hash is changed so that the same formula leads
+there: nobody else has to know (`SiteSpace`).
 """
 
 from __future__ import annotations
@@ -71,6 +73,54 @@ class KeySpace:
 
     def _span(self, by_bin: bool) -> int:
         return (1 << 61) // (self.groups * (self.bins if by_bin else 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpace:
+    """How key groups are divided among sites, which are known by the hashes of their names.
+
+    Ranges of `width` key groups each. Declared sites have the first ranges, one each; all other
+    sites share the last ones. A site is always in one range.
+    """
+
+    groups: int
+    width: int
+    shared: int
+    """Ranges at the end, for sites that were not declared."""
+    declared: tuple[int, ...] = ()
+    """Hashes of sites, in the order of their ranges."""
+
+    @property
+    def ranges(self) -> int:
+        """How many there are; key groups that are left over have no site."""
+        return self.groups // self.width
+
+    @property
+    def capacity(self) -> int:
+        """How many sites can be declared."""
+        return self.ranges - self.shared
+
+    def range_of(self, site: int) -> int:
+        """Number of the range of a site."""
+        if site in self.declared:
+            return self.declared.index(site)
+        return self.capacity + site % self.shared
+
+    def groups_of(self, site: int) -> range:
+        """Key groups of a site."""
+        first = self.range_of(site) * self.width
+        return range(first, first + self.width)
+
+    def place(self, hashes: Int64s, sites: Int64s) -> Int64s:
+        """Hashes of keys, changed so that their key groups are those of their sites.
+
+        The key group is chosen by the lowest bits, the bin by higher ones: both stay even. One bit
+        is given up, so that nothing overflows. `spark/plan.py` computes the same in the JVM.
+        """
+        distinct, at = np.unique(sites, return_inverse=True)
+        firsts = np.array([self.groups_of(site).start for site in distinct.tolist()], np.int64)
+        half = hashes >> 1
+        return half - _mod(half, self.groups) + firsts[at] + _mod(hashes, self.width)
 
 
 def _div(values: Int64s, size: int) -> Int64s:

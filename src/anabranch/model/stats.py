@@ -14,6 +14,9 @@ ROWS_FORWARDED = "rows_forwarded"
 ROWS_DEFERRED = "rows_deferred"
 """Rows that were put into a checkpoint as they came, to be applied with a later batch."""
 
+STATE_ROWS, STATE_BYTES = "state_rows", "state_bytes"
+"""Entries of state after the transaction in its key groups, and their size, about."""
+
 
 def add_stats(total: dict[str, int], more: Mapping[str, int]) -> None:
     """Transactions run side by side: counts add up, of times the longest counts."""

@@ -18,6 +18,7 @@ WORKER_POINTS = (
     "rows-received",
     "loaded",
     "applied",
+    "pack-written",
     "changelog-written",
     "answered",
 )
@@ -35,7 +36,7 @@ MOVE_POINTS = (
     "imported",
     "forwarding",
 )
-COORDINATOR_POINTS = ("before-manifest", "after-manifest")
+COORDINATOR_POINTS = ("before-lists", "before-manifest", "after-manifest")
 
 _planned = {entry for entry in os.environ.get("ANABRANCH_CRASH_AT", "").split(",") if entry}
 _passed: Counter[str] = Counter()

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
+
+PREFIX = "ANABRANCH_"
+"""Of variables that are for workers on any host."""
 
 _FIXED = {
     # A thread of OpenBLAS would not survive the fork, and nothing here multiplies matrices.
@@ -29,6 +34,18 @@ _DEFAULTS = {
 }
 
 
-def worker_environment() -> dict[str, str]:
-    """This process's environment; what the user has set wins."""
-    return {**_DEFAULTS, **os.environ, **_FIXED}
+def worker_environment(of_driver: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment; what the user has set wins, on the driver first.
+
+    On another host than the driver's (`of_driver` is given), workers find the modules that this
+    process finds.
+    """
+    if of_driver is None:
+        return {**_DEFAULTS, **os.environ, **_FIXED}
+    path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(folder) for folder in sys.path)}
+    return {**_DEFAULTS, **os.environ, **path, **of_driver, **_FIXED}
+
+
+def driver_environment() -> dict[str, str]:
+    """What workers on other hosts need of this process's environment."""
+    return {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}

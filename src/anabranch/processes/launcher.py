@@ -10,22 +10,32 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from anabranch.errors import ServiceUnavailable
+from anabranch.model.ids import HostId
 from anabranch.processes.environment import worker_environment
+from anabranch.processes.error_tail import ErrorTail
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.zygote_client import ZygoteClient
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
+DUMP_SECONDS = 0.5
+"""For the stacks of a process that does not answer."""
 CLOSED = -1
+DUMP_SIGNAL = signal.SIGUSR2
 
 
 class StartedWorker(Protocol):
-    """A started worker."""
+    """A started worker; none of its methods waits without a limit."""
+
+    @property
+    def host(self) -> HostId:
+        """Where it runs."""
 
     @property
     def address(self) -> str:
@@ -36,17 +46,25 @@ class StartedWorker(Protocol):
         """Its process id on its host."""
 
     def stop(self) -> None:
-        """End it and wait until it is gone."""
+        """End it and wait until it is gone, or its host is."""
 
     def kill(self) -> None:
         """End it at once: it does not answer."""
+
+    def dump(self) -> None:
+        """Let it write the stacks of its threads to standard error, whatever it does."""
 
 
 class Launcher(Protocol):
     """Starts workers; one implementation for each place where they can live."""
 
-    def start(self, config: WorkerConfig, on_exit: Callable[[str], None]) -> StartedWorker:
-        """Start a worker and wait until it listens; `on_exit(reason)` is called at its end."""
+    def start(
+        self, config: WorkerConfig, host: HostId, on_exit: Callable[[str], None]
+    ) -> StartedWorker:
+        """Start a worker on a host and wait until it listens.
+
+        `on_exit(reason)` is called at its end, or when its host is lost.
+        """
 
     def close(self) -> None:
         """Nothing will be started any more."""
@@ -72,8 +90,11 @@ class LocalWorker:
 
     process: Process
     input_fd: int
-    """Write end of its standard input."""
+    """Write end of the pipe that its configuration comes by, and that ends with the driver."""
     address: str
+    host: HostId
+    errors: ErrorTail | None = None
+    """What it writes to standard error, if that is not this process's."""
 
     @property
     def pid(self) -> int:
@@ -81,7 +102,7 @@ class LocalWorker:
         return self.process.pid
 
     def stop(self) -> None:
-        """Close its standard input, which asks it to end; insist if it does not."""
+        """Close its pipe, which asks it to end; insist if it does not."""
         self.close_input()
         try:
             self.process.wait(STOP_SECONDS_MAX)
@@ -99,35 +120,58 @@ class LocalWorker:
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it
+            self.process.wait(STOP_SECONDS_MAX)
+
+    def dump(self) -> None:
+        """The worker has a handler in C for this signal: it needs no lock of Python's."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, DUMP_SIGNAL)
+            time.sleep(DUMP_SECONDS)
 
 
 class LocalLauncher:
-    """Workers on the driver's machine: no cluster needed.
+    """Workers on this machine: the driver's, or an agent's.
 
     Forked by a zygote where the system can do that (Linux), else started as processes of their own.
     """
 
-    def __init__(self) -> None:
-        self._nursery = ZygoteClient() if ZygoteClient.is_supported() else None
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, keeps_errors: bool = False
+    ) -> None:
+        """`environment` is that of the workers; default: this process's.
 
-    def start(self, config: WorkerConfig, on_exit: Callable[[str], None]) -> LocalWorker:
+        `keeps_errors`: the reason of an end has the last lines of standard error.
+        """
+        self._environment = dict(environment or worker_environment())
+        self._keeps_errors = keeps_errors
+        supported = ZygoteClient.is_supported()
+        self._nursery = ZygoteClient(self._environment) if supported else None
+
+    def start(
+        self, config: WorkerConfig, host: HostId, on_exit: Callable[[str], None]
+    ) -> LocalWorker:
         """Start a process, send it its configuration, wait for its address."""
         input_read, input_write = os.pipe()
         ready_read, ready_write = os.pipe()
+        errors, error_fds = None, []
+        if self._keeps_errors:
+            error_read, error_write = os.pipe()
+            errors, error_fds = ErrorTail(error_read, config.worker), [error_write]
         try:
-            process = self._spawn(config.worker, input_read, ready_write)
+            process = self._spawn(config.worker, input_read, ready_write, *error_fds)
         except BaseException:
             os.close(input_write)
             os.close(ready_read)
             raise
         finally:
-            os.close(input_read)
-            os.close(ready_write)
-        worker = LocalWorker(process, input_write, "")
+            for fd in (input_read, ready_write, *error_fds):
+                os.close(fd)
+        worker = LocalWorker(process, input_write, "", host, errors)
         try:
             os.write(input_write, config.to_json().encode() + b"\n")
-            worker.address = _read_address(ready_read, process)
+            worker.address = _read_address(ready_read, worker)
         except BaseException:
             worker.kill()
             worker.close_input()
@@ -139,36 +183,61 @@ class LocalLauncher:
         ).start()
         return worker
 
+    def warm_up(self) -> None:
+        """Wait until workers start in milliseconds, where they are forked."""
+        if self._nursery is not None:
+            self._nursery.warm_up()
+
     def close(self) -> None:
         """End the zygote."""
         if self._nursery is not None:
             self._nursery.close()
 
-    def _spawn(self, worker: str, input_fd: int, ready_fd: int) -> Process:
+    def _spawn(
+        self, worker: str, input_fd: int, ready_fd: int, error_fd: int | None = None
+    ) -> Process:
         if self._nursery is not None:
-            return self._nursery.fork(worker, input_fd, ready_fd)
+            fds = (input_fd, ready_fd) if error_fd is None else (input_fd, ready_fd, error_fd)
+            return self._nursery.fork(worker, *fds)
         module = "anabranch.worker.main"
         return subprocess.Popen(
-            [sys.executable, "-m", module, worker, "--ready-fd", str(ready_fd)],
-            stdin=input_fd,
-            pass_fds=(ready_fd,),
-            env=worker_environment(),
+            [
+                *(sys.executable, "-m", module, worker),
+                *("--input-fd", str(input_fd), "--ready-fd", str(ready_fd)),
+            ],
+            stdin=subprocess.DEVNULL,  # user code that reads it must not wait
+            stderr=error_fd,
+            pass_fds=(input_fd, ready_fd),
+            env=self._environment,
             start_new_session=True,  # Ctrl-C in the terminal is for the driver only
         )
 
 
-def _read_address(read_fd: int, process: Process) -> str:
+def _read_address(read_fd: int, worker: LocalWorker) -> str:
     ready, _, _ = select.select([read_fd], [], [], START_SECONDS_MAX)
     text = os.read(read_fd, 65536) if ready else b""
     if not text:
-        code = process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its end is about to be heard of
+            worker.process.wait(1.0 if ready else 0.0)
+        code = worker.process.poll()
         reason = "did not start in time" if code is None else f"ended with exit code {code}"
-        raise ServiceUnavailable(f"Worker process {process.pid} {reason}; see its messages above.")
+        raise ServiceUnavailable(f"Worker process {worker.pid} {reason}{_messages(worker)}")
     return str(json.loads(text)["address"])
 
 
+def _messages(worker: LocalWorker) -> str:
+    """Its last lines, or where they are."""
+    if worker.errors is None:
+        return "; see its messages above."
+    last = worker.errors.last()
+    return f". Its last messages:\n{last}" if last else ". It wrote nothing to standard error."
+
+
 def _watch(worker: LocalWorker, on_exit: Callable[[str], None]) -> None:
-    code = worker.process.wait()
+    code = worker.process.wait()  # no limit: it watches for as long as the process lives
     worker.close_input()
     reason = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    on_exit(f"process {worker.pid} ended ({reason}).")
+    last = "" if worker.errors is None else worker.errors.last()
+    on_exit(
+        f"process {worker.pid} ended ({reason})." + (f" Last messages:\n{last}" if last else "")
+    )

@@ -1,13 +1,15 @@
-"""What a worker process is told when it starts; sent over its standard input, token included."""
+"""What a worker process is told when it starts; sent through a pipe, token included."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import KeySpace
 from anabranch.state.backend import MEMORY, Backend
+from anabranch.transport.auth import Credentials
+from anabranch.transport.tls import Certificate
 
 DEFAULT_MEMORY_BYTES = 1 << 30
 DEFAULT_SNAPSHOT_SECONDS = 30.0
@@ -72,7 +74,8 @@ class WorkerConfig:
     worker: str
     incarnation: str
     """Unique over all processes that ever wrote to the location."""
-    token: str
+    credentials: Credentials = field(repr=False)
+    """For its calls to other workers; they call it with the same token."""
     host: str
     location: str
     key_groups: int
@@ -80,13 +83,21 @@ class WorkerConfig:
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """Limit for rows and outputs in flight; beyond it they go to disk."""
     fsync: bool = True
+    shared: bool = False
+    """Whether other users may read what it makes on local disks, as far as the umask lets them."""
     backend: str = "memory"
     """Where state is: one of BACKENDS."""
     state_memory_bytes: int | None = None
     """What state may use of memory; None: as much as there is, or 1 GiB for "rocksdb"."""
     local_dir: str | None = None
     """Folder for state that is not in memory."""
+    certificate: Certificate | None = field(default=None, repr=False)
+    """What it shows to its callers; None: their calls are not encrypted."""
+    is_remote: bool = False
+    """Whether it runs on another host than the driver: folders of the driver mean nothing there."""
 
+    coordinator: str | None = None
+    """Where it hears of deaths; None: nowhere, its calls end after some silence."""
     checkpoint: str = "changelog"
     """What transactions make durable: one of CHECKPOINTS."""
     snapshot_seconds: float = DEFAULT_SNAPSHOT_SECONDS
@@ -119,9 +130,16 @@ class WorkerConfig:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), default=bytes.decode)  # PEM is text
 
     @classmethod
     def from_json(cls, text: str) -> WorkerConfig:
         """The inverse."""
-        return cls(**json.loads(text))
+        settings = json.loads(text)
+        given, shown = settings.pop("credentials"), settings.pop("certificate")
+        trusted = given["certificates"]
+        return cls(
+            credentials=Credentials(given["token"], trusted and trusted.encode()),
+            certificate=shown and Certificate(shown["pem"].encode(), shown["key"].encode()),
+            **settings,
+        )

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.errors import ServiceUnavailable
-from anabranch.processes.environment import worker_environment
 
 MESSAGE_BYTES = 4096
 START_SECONDS_MAX = 120.0
+CLOSE_SECONDS_MAX = 10.0
 UNKNOWN_CODE = 255
 """Exit code of a worker whose zygote died with it."""
 
@@ -53,7 +53,8 @@ Replies = queue.Queue["Mapping[str, Any] | None"]
 class ZygoteClient:
     """One zygote, started at once so that it is ready when the first worker is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
         self._lock = threading.Lock()
         self._is_ready = False
         self._replies: Replies = queue.Queue()
@@ -64,29 +65,40 @@ class ZygoteClient:
         """Whether this system can pass file descriptors and wait for any process."""
         return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
-    def fork(self, worker: str, input_fd: int, ready_fd: int) -> Forked:
-        """A new worker process that has these two ends of pipes."""
+    def fork(self, worker: str, *fds: int) -> Forked:
+        """A new worker process that has these ends of pipes."""
         with self._lock:
             if self._zygote.poll() is not None:
                 self._start()  # it was killed: only a new one can fork
-            if not self._is_ready:
-                self._reply(START_SECONDS_MAX)
-                self._is_ready = True
+            self._await_ready()
             message = json.dumps({"worker": worker}).encode()
             try:
-                socket.send_fds(self._channel, [message], [input_fd, ready_fd])
+                socket.send_fds(self._channel, [message], list(fds))
             except OSError as error:
                 raise ServiceUnavailable(f"Workers cannot be started: {error}.") from error
             process = self._reply(START_SECONDS_MAX)["process"]
             assert isinstance(process, Forked)
             return process
 
+    def warm_up(self) -> None:
+        """Wait until it has imported everything."""
+        with self._lock:
+            self._await_ready()
+
+    def _await_ready(self) -> None:
+        if not self._is_ready:
+            self._reply(START_SECONDS_MAX)
+            self._is_ready = True
+
     def close(self) -> None:
         """End the zygote; the workers have ended before."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        self._zygote.wait()
-        self._reader.join()
+        try:
+            self._zygote.wait(CLOSE_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._zygote.kill()
+        self._reader.join(CLOSE_SECONDS_MAX)
         self._channel.close()
 
     def _start(self) -> None:
@@ -97,7 +109,7 @@ class ZygoteClient:
                 command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=worker_environment(),
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C in the terminal is for the driver only
             )
         finally:
@@ -124,6 +136,7 @@ class ZygoteClient:
         mine: dict[int, Forked] = {}
         while True:
             try:
+                # no limit: the zygote's end, or close(), ends it
                 text = channel.recv(MESSAGE_BYTES)
             except OSError:
                 text = b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import cast
 
 import numpy as np
@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.model.keyspace import HASH, Int64s, KeySpace
+from anabranch.model.spark_task import NO_TASK, SparkTask
 from anabranch.processor.contract import (
     BatchTimes,
     OperatorEngine,
     OperatorStats,
+    Place,
     RowChunk,
     Transaction,
     View,
 )
+from anabranch.processor.tally import Tally, counting
 from anabranch.state.channel import (
     CHANNEL,
     ChannelledState,
@@ -53,6 +56,10 @@ class ChannelEngine:
     def create_group(self) -> GroupState:
         """Empty state with an empty channel."""
         return ChannelledState(self.inner.create_group())
+
+    def place(self) -> Place | None:
+        """As for the operator."""
+        return self.inner.place()
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         """Keys with something due."""
@@ -101,13 +108,15 @@ class ChannelEngine:
                 kept[name] = rest[name].filter(pc.greater(times_ms, times.processing_time_ms))
         return kept
 
-    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
+    def look_up(
+        self, views: Mapping[int, View], keys: pa.Table, section: str
+    ) -> Iterator[pa.Table]:
         """What the entries have; rows that wait are not among them."""
         inner: dict[int, View] = {}
         for group, (state, before) in views.items():
             channelled = cast(ChannelledState, state)
             inner[group] = channelled.inner, before and channelled.is_inner_begun
-        return self.inner.look_up(inner, keys)
+        return self.inner.look_up(inner, keys, section)
 
     def catch_up(self, states: States) -> None:
         """Apply rows whose outputs are out already, up to the first ones that wait."""
@@ -116,8 +125,9 @@ class ChannelEngine:
             for some in channelled.waiting:
                 if not some.is_applied:
                     break
-                part = _Part(_NOTHING, [some], logs=False, emits=False)
-                self.inner.apply(part, {group: channelled.inner})
+                part = _SubTransaction(_NOTHING, [some], logs=False, emits=False)
+                with counting(part.tally):
+                    self.inner.apply(part, {group: channelled.inner})
                 channelled.waiting = channelled.waiting[1:]
 
     def close(self) -> None:
@@ -130,9 +140,7 @@ class ChannelEngine:
         if arrived:
             tx.log(CHANNEL, added(arrived))
         for some in arrived:  # nothing fails from here on
-            state = cast(ChannelledState, states[some.group])
-            state.begin_deferred()
-            state.waiting = (*state.waiting, some)
+            cast(ChannelledState, states[some.group]).defer(some)
 
     def apply(self, tx: Transaction, states: States) -> OperatorStats:
         """What waits, then the transaction's own rows."""
@@ -140,7 +148,7 @@ class ChannelEngine:
         inner = {group: state.inner for group, state in channels.items()}
         logs_rows = self.logs_rows and not any(True for _ in tx.initial())
         stats = self._drain(tx, channels, logs_rows)
-        own: Transaction = _Part(tx, logs=False) if logs_rows else tx
+        own: Transaction = _SubTransaction(tx, logs=False) if logs_rows else tx
         _add(stats, self.inner.apply(own, inner))
         if logs_rows:
             tx.log(CHANNEL, added(as_applied(self._by_group(tx, states))))
@@ -159,9 +167,10 @@ class ChannelEngine:
             for is_applied in (False, True):
                 batch = [w for w in waiting if (w.epoch, w.is_applied) == (epoch, is_applied)]
                 if batch:
-                    part = _Part(tx, batch, logs=logs, emits=not is_applied)
+                    part = _SubTransaction(tx, batch, logs=logs, emits=not is_applied)
                     inner = {some.group: channels[some.group].inner for some in batch}
-                    done = self.inner.apply(part, inner)
+                    with counting(part.tally):
+                        done = self.inner.apply(part, inner)
                     _add(stats, OperatorStats() if is_applied else done)
         for state in channels.values():
             state.waiting = ()
@@ -197,7 +206,7 @@ class ChannelEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SubTransaction:
     """A transaction for some of what a transaction has to do (contract: Transaction)."""
 
     whole: Transaction
@@ -205,6 +214,7 @@ class _Part:
     """One batch of several key groups; None: the transaction's own rows."""
     logs: bool = True
     emits: bool = True
+    unused: Tally = field(default_factory=Tally)
 
     @property
     def epoch(self) -> int:
@@ -224,6 +234,16 @@ class _Part:
         if self.waiting is None:
             return self.whole.times
         return BatchTimes(*self.waiting[0].clocks)
+
+    @property
+    def task(self) -> SparkTask:
+        """The task that made the operator apply them."""
+        return NO_TASK if self.whole is _NOTHING else self.whole.task
+
+    @property
+    def tally(self) -> Tally:
+        """What was added counts with the outputs, once."""
+        return self.whole.tally if self.emits else self.unused
 
     def chunks(self) -> Iterator[RowChunk]:
         """The rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,8 +10,11 @@ import pyarrow as pa
 
 from anabranch.model.batch_times import BatchTimes as BatchTimes
 from anabranch.model.keyspace import Int64s, KeySpace
+from anabranch.model.spark_task import SparkTask
+from anabranch.processor.sites import PlacedBy
+from anabranch.processor.tally import Tally
 from anabranch.state.backend import MEMORY, Backend
-from anabranch.state.contract import GroupState, Sections
+from anabranch.state.contract import GroupState
 
 INITIAL_ROWS = "rows"
 """Section name in the files that keep an operator's initial state."""
@@ -40,6 +43,14 @@ class Transaction(Protocol):
     def times(self) -> BatchTimes:
         """Clock readings of the batch."""
 
+    @property
+    def task(self) -> SparkTask:
+        """The lane's Spark task."""
+
+    @property
+    def tally(self) -> Tally:
+        """What user code adds to Spark's accumulators."""
+
     def chunks(self) -> Iterator[RowChunk]:
         """The rows, in chunks with disjoint key groups; a group's rows are all in one chunk."""
 
@@ -67,6 +78,17 @@ class OperatorStats:
     timers_fired: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where user code is."""
+
+    method: str
+    mark: object
+    """The same object as long as it is the same call."""
+    key: Callable[[], str] | None = None
+    """The key, as a person reads it; None: the call is not for one key."""
+
+
 class OperatorEngine(Protocol):
     """One operator on one worker."""
 
@@ -84,6 +106,9 @@ class OperatorEngine(Protocol):
         here needs to be atomic. The same rows in the same order give the same outputs in the same
         order.
         """
+
+    def place(self) -> Place | None:
+        """Where user code is just now; None: nowhere. Any thread may ask, at any time."""
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         """Hashes of keys for which a transaction at these clocks does something without rows.
@@ -114,10 +139,14 @@ class OperatorEngine(Protocol):
     def expiring(self) -> Mapping[str, str]:
         """Sections with TTL, and the column with the processing time when an entry is over."""
 
-    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
-        """What is stored for keys (HASH and the key columns) of some key groups.
+    def look_up(
+        self, views: Mapping[int, View], keys: pa.Table, section: str
+    ) -> Iterator[pa.Table]:
+        """What a section has of keys (HASH and the key columns) of some key groups.
 
-        For the driver, which knows the operator's definition too; changes nothing.
+        It is settled when this returns; the tables, of bounded size, are made when they are taken,
+        while transactions may go on. For the driver, which knows the operator's definition too;
+        changes nothing.
         """
 
     def close(self) -> None:
@@ -133,6 +162,13 @@ class OperatorDefinition(Protocol):
 
     def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
         """What of state with another description cannot be used, in words; empty: all can."""
+
+    def after(self, stored: Mapping[str, Any]) -> OperatorDefinition:
+        """The same, with what must be remembered of state with another description."""
+
+    @property
+    def placed_by(self) -> PlacedBy | None:
+        """The key column that says where keys are; None: their hash does."""
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -1,6 +1,6 @@
 """Which changes of an operator the state stored before survives, and words for those it does not.
 
-Fields may be added if they can be null: stored values have none. Everything else is refused.
+Columns of columnar operators may be added. `rows/value_evolution.py` has more for processors.
 """
 
 from __future__ import annotations
@@ -37,30 +37,21 @@ def lost_fields(what: str, stored: Mapping[str, str], fields: Iterable[Field]) -
     found = []
     for name, kind in stored.items():
         if name not in now:
-            found.append(f"{what}: field {name!r} ({_cut(kind)}) was removed")
+            found.append(f"{what}: field {name!r} ({cut(kind)}) was removed")
         elif now[name] != kind:
-            found.append(f"{what}: field {name!r} was {_cut(kind)}, now it is {_cut(now[name])}")
+            found.append(f"{what}: field {name!r} was {cut(kind)}, now it is {cut(now[name])}")
     return found
-
-
-def needed_fields(what: str, stored: Mapping[str, str], fields: Iterable[Field]) -> list[str]:
-    """Added fields that values stored before cannot do without."""
-    return [
-        f"{what}: the added field {field.name!r} must be nullable, since values stored before have "
-        "none"
-        for field in fields
-        if field.name not in stored and not field.nullable
-    ]
 
 
 def struct_fields(text: str) -> dict[str, str]:
     """Names and types of a struct in Spark's short notation, `struct<a:int,b:map<int,string>>`."""
     inside = text.removeprefix("struct<").removesuffix(">")
-    pairs = (part.partition(":") for part in _parts(inside) if part)
+    pairs = (part.partition(":") for part in parts_of(inside) if part)
     return {name: kind for name, _, kind in pairs}
 
 
-def _parts(text: str) -> Iterator[str]:
+def parts_of(text: str) -> Iterator[str]:
+    """What stands between the outer commas."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "<(") - (letter in ">)")
@@ -71,8 +62,9 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    return _cut(json.dumps(value, ensure_ascii=False))
+    return cut(json.dumps(value, ensure_ascii=False))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """As much of a text as an error can show."""
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."

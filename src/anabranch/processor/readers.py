@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, pairwise, repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,15 +14,18 @@ from pyspark.sql.types import DataType, MapType, StringType, StructField, Struct
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.columnar.aggregates import WINDOW_END, WINDOW_START
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.contract import OperatorDefinition
+from anabranch.processor.key_example import key_example
 from anabranch.processor.rows.definition import RowOperatorDefinition
+from anabranch.processor.rows.input import row_type
+from anabranch.processor.sites import PlacedBy
 from anabranch.state.columnar.layout import SECTION
 from anabranch.state.contract import Sections
 from anabranch.state.hashing import hash_rows
-from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import TIMERS, TIMERS_AT, KeyCodec, Record, RowLayout, Variable
+from anabranch.state.rows.layout import TIMERS, KeyCodec, RowLayout
 from anabranch.state.rows.nested import codec_of, make_row
+from anabranch.state.rows.pieces import read_piece
 
 _WINDOW = "window"
 
@@ -29,9 +33,12 @@ _WINDOW = "window"
 class Keys:
     """The key of one operator."""
 
-    def __init__(self, operator: str, schema: StructType, prefix: str) -> None:
+    def __init__(
+        self, operator: str, schema: StructType, prefix: str, placed_by: PlacedBy | None = None
+    ) -> None:
         self._operator = operator
         self._fields = schema.fields
+        self._placed_by = placed_by
         for field in schema.fields:
             _check_key(operator, field)
         self.codec = KeyCodec(schema, prefix)
@@ -47,8 +54,12 @@ class Keys:
             columns = self.codec.write(canonical)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             why = f"which one of the keys does not fit: {error}"
-            raise InvalidArgument(f"{self._wanted()}, {why}.") from error
-        hashes = pa.array(hash_rows(columns, len(keys)))
+            raise InvalidArgument(f"{self._wanted()}, {why}. {self._advice()}") from None
+        hashed = hash_rows(columns, len(keys))
+        if self._placed_by is not None:
+            at = [field.name for field in self._fields].index(self._placed_by.column)
+            hashed = self._placed_by.hashes(hashed, columns[at])
+        hashes = pa.array(hashed)
         names = [HASH, *(field.name for field in self.codec.fields)]
         return canonical, pa.Table.from_arrays([hashes, *columns], names=names)
 
@@ -59,7 +70,7 @@ class Keys:
         try:
             return self.codec.canonical(items)
         except (PySparkException, TypeError, ValueError) as error:
-            raise self._refused(key) from error
+            raise self._refused(key, f" ({error})") from None
 
     def _items(self, key: Any) -> tuple[Any, ...]:
         if isinstance(key, Mapping):
@@ -81,8 +92,22 @@ class Keys:
             raise self._refused(key)
         return window[0], window[1]
 
-    def _refused(self, key: Any) -> InvalidArgument:
-        return InvalidArgument(f"{self._wanted()}; got {key!r}.")
+    def _refused(self, key: Any, why: str = "") -> InvalidArgument:
+        wanted = len(self.columns)
+        if isinstance(key, Mapping):
+            why = why or f", a dict with the names {', '.join(map(repr, key))}"
+        else:
+            given = len(key) if isinstance(key, (tuple, list)) else 1
+            if given != wanted:
+                why = f", {given} of {wanted} values"
+        return InvalidArgument(f"{self._wanted()}; got {key!r}{why}. {self._advice()}")
+
+    def _advice(self) -> str:
+        fields = self._fields[:-2] if self._windowed else self._fields
+        if not fields and not self._windowed:
+            return "It has no key column: say get()."
+        example = key_example([field.dataType for field in fields], self._windowed)
+        return f"Write it as get({example}), with values of these types."
 
     def _wanted(self) -> str:
         fields = self._fields[:-2] if self._windowed else self._fields
@@ -99,7 +124,7 @@ class Reader(Protocol):
     section: str
     """The section that it needs."""
 
-    def values(self, answers: Sequence[Sections]) -> Mapping[Any, Any]:
+    def values(self, answers: Iterable[Sections]) -> Mapping[Any, Any]:
         """Values by canonical key, for keys that have one."""
 
 
@@ -110,9 +135,9 @@ class ColumnarReader:
 
     def __init__(self, operator: str, definition: ColumnarDefinition) -> None:
         fields = [StructField(f.name, _spark_type(f.type)) for f in definition.key_schema]
-        self.keys = Keys(operator, StructType(fields), "")
+        self.keys = Keys(operator, StructType(fields), "", definition.placed_by)
 
-    def values(self, answers: Sequence[Sections]) -> Mapping[Any, Any]:
+    def values(self, answers: Iterable[Sections]) -> Mapping[Any, Any]:
         found: dict[Any, Any] = {}
         width = len(self.keys.codec.fields)
         for sections in answers:
@@ -132,37 +157,37 @@ class RowReader:
     def __init__(
         self, operator: str, definition: RowOperatorDefinition, keyspace: KeySpace, variable: str
     ) -> None:
-        self.keys = Keys(operator, definition.key_schema, "key.")
+        self.keys = Keys(operator, definition.key_schema, "key.", definition.placed_by)
         self.section = variable
         self._layout = RowLayout(definition.key_schema, definition.variables, keyspace)
-        named = {v.spec.name: v for v in self._layout.variables}
-        self._variable: Variable | None = named.get(variable)
+        self._variable = known = self._layout.named(variable)
+        self._kind = "timers" if known is None else known.spec.kind
+        self._make = None if known is None else row_type(known.spec.value_schema.names)
+        user_key = None if known is None else known.user_key
+        self._make_user_key: Any = tuple if user_key is None else row_type(user_key.names)
 
-    def values(self, answers: Sequence[Sections]) -> Mapping[Any, Any]:
-        group = RowGroupState(self._layout)
+    def values(self, answers: Iterable[Sections]) -> Mapping[Any, Any]:
+        found: dict[Any, Any] = {}
         for sections in answers:
-            group.install(sections)
-        found = {key: self._value(record) for key, record in group.records.items()}
-        return {key: value for key, value in found.items() if value is not None}
+            self._add(found, sections[self.section])
+        return found
 
-    def _value(self, record: Record) -> Any:
-        variable = self._variable
-        if variable is None:
-            return None if record[TIMERS_AT] is None else list(record[TIMERS_AT])
-        cell, spec = record[variable.slot], variable.spec
-        if cell is None:
-            return None
-        names = spec.value_schema.names
-
-        def row(entry: Any) -> Any:
-            return make_row(names, entry if spec.ttl_ms is None else entry[0])
-
-        if spec.kind == "value":
-            return row(cell)
-        if spec.kind == "list":
-            return [row(element) for element in cell]
-        assert variable.user_key is not None
-        return {variable.user_key.external(key): row(entry) for key, entry in cell.items()}
+    def _add(self, found: dict[Any, Any], piece: pa.Table) -> None:
+        """Entries of a key come one after the other, perhaps in several pieces."""
+        keys, user_keys, values = read_piece(self._layout, self._variable, piece)
+        if self._make is not None:
+            values = list(map(tuple.__new__, repeat(self._make), values))
+        if self._kind == "value":
+            found.update(zip(keys, values, strict=True))
+            return
+        user_rows = map(tuple.__new__, repeat(self._make_user_key), user_keys)
+        cuts = [at for at, (one, other) in enumerate(pairwise(keys), 1) if one != other]
+        for start, end in pairwise([0, *cuts, len(keys)]):
+            if self._kind == "map":
+                entries = islice(zip(user_rows, values[start:end], strict=False), end - start)
+                found.setdefault(keys[start], {}).update(entries)
+            else:
+                found.setdefault(keys[start], []).extend(values[start:end])
 
 
 def reader_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -47,6 +48,8 @@ class ArrivingGroup:
     activity: Activity = Activity.IDLE
     is_importing: bool = False
     """Whether an import is going to bring it."""
+    pieces: int = 0
+    """So many have come in."""
     is_broken: bool = False
     """Whether a part was put in place only half: nobody may use what is here."""
     offer: PartOffered | None = None
@@ -66,6 +69,8 @@ class Arrivals:
     ended: list[tuple[str, KeyGroup]] = field(default_factory=list)
     """Those of which nothing needs to be known any more; told at the end of the event."""
     sessions: int = 0
+    pieces: Counter[WorkerId] = field(default_factory=Counter)
+    """So many have come in from each source."""
 
     def add(self, operator: str, group: KeyGroup, source: WorkerId, version: int) -> ArrivingGroup:
         """A key group begins to arrive; nothing of it is here."""

@@ -8,11 +8,12 @@ execution of its own, and the one whose lanes have all finished is written. One 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.errors import EpochGap, ProtocolViolation, ServiceUnavailable
+from anabranch.model.host import DRIVER
 from anabranch.model.ids import Epoch, KeyGroup, WorkerId
 from anabranch.model.routing import Routing, lane_groups
 from anabranch.protocol.coordinator_messages import (
@@ -23,6 +24,9 @@ from anabranch.protocol.coordinator_messages import (
     Effect,
     Event,
     GrantLane,
+    HostJoined,
+    HostLost,
+    HostsAwaited,
     LaneBegan,
     LaneFinished,
     ManifestFailed,
@@ -36,6 +40,7 @@ from anabranch.protocol.coordinator_messages import (
     SendOrder,
     StartWorker,
     StopWorker,
+    Unreached,
     WorkerDown,
     WorkerStarted,
     WriteManifest,
@@ -44,10 +49,11 @@ from anabranch.protocol.epochs import EpochPhase, EpochProgress, TransactionRepo
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.fleet import STARTS_MAX, Fleet, WorkerPhase, WorkerView
 from anabranch.protocol.gate import Gate
-from anabranch.protocol.lane_admission import begin_error, unknown
+from anabranch.protocol.lane_admission import begin_error, no_host, not_reached, unknown
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.move_queue import MoveQueue
+from anabranch.protocol.reachability import Reachability
 
 __all__ = [
     "STARTS_MAX",
@@ -59,6 +65,9 @@ __all__ = [
     "Effect",
     "Event",
     "GrantLane",
+    "HostJoined",
+    "HostLost",
+    "HostsAwaited",
     "LaneBegan",
     "LaneFinished",
     "ManifestFailed",
@@ -73,6 +82,7 @@ __all__ = [
     "SendOrder",
     "StartWorker",
     "StopWorker",
+    "Unreached",
     "WorkerDown",
     "WorkerPhase",
     "WorkerStarted",
@@ -133,19 +143,28 @@ class CoordinatorMachine:
     fleet: Fleet = field(default_factory=Fleet)
     operators: dict[str, OperatorView] = field(default_factory=dict)
     parked: list[LaneBegan] = field(default_factory=list)
+    missing: dict[int, WorkerId] = field(default_factory=dict)
+    """By request of parked lanes: an owner that is not up. Others wait for something else."""
     gate: Gate | None = None
     shadows: dict[KeyGroup, WorkerId] = field(default_factory=dict)
     """Key groups whose rows go to a future owner too."""
     moves: MoveQueue = field(init=False)
     order_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    reachability: Reachability = field(default_factory=Reachability)
+    idle: Mapping[KeyGroup, int] | None = None
+    """Bytes of key groups since it was said that no batch runs; None: one has begun since."""
 
     def __post_init__(self) -> None:
         self.moves = MoveQueue(MoveContext(self), self.order_ids)
 
     @classmethod
-    def create(cls, routing: Routing) -> tuple[CoordinatorMachine, list[Effect]]:
-        """A new coordinator and the effects that start its workers."""
+    def create(
+        cls, routing: Routing, hosts: Iterable[HostJoined] = (HostJoined(DRIVER, None, {}),)
+    ) -> tuple[CoordinatorMachine, list[Effect]]:
+        """A new coordinator and the effects that start its workers, if there are hosts already."""
         machine = cls(routing)
+        for host in hosts:
+            machine.fleet.joined(host)  # no worker is there yet
         return machine, machine.fleet.start(dict.fromkeys(routing.owners))
 
     @property
@@ -159,7 +178,8 @@ class CoordinatorMachine:
             case OperatorRegistered():
                 return self._operator_registered(event)
             case LaneBegan():
-                return self._lane_began(event)
+                # First what it says: no lane is sent to a worker that is about to be replaced.
+                return self._replace_unreached(event) + self._lane_began(event)
             case LaneFinished():
                 return self._lane_finished(event)
             case ManifestWritten():
@@ -170,8 +190,14 @@ class CoordinatorMachine:
                 return self._worker_started(event)
             case WorkerDown():
                 return self._worker_down(event)
+            case HostJoined():
+                return self._hosts_changed(self.fleet.joined(event))
+            case HostLost():
+                return self._hosts_changed(self.fleet.host_lost(event))
+            case HostsAwaited():
+                return self._hosts_awaited(event)
             case MoveRequested():
-                return self.moves.request(event)
+                return self._move_requested(event)
             case OrderDone() | OrderFailed():
                 return self._order_ended(event)
             case BatchesIdle():
@@ -197,7 +223,7 @@ class CoordinatorMachine:
         self.operators[event.operator] = view
         if old is None:
             return []
-        if view.first is None:
+        if view.first is None and not event.is_released:
             view.first = old.first
         view.writing = old.writing  # it cannot be called back: the next write waits for its end
         error = ServiceUnavailable(
@@ -213,6 +239,7 @@ class CoordinatorMachine:
         error = begin_error(operator, event)
         if error is not None:
             return [RefuseRequest(event.request, error)]
+        self.idle = None
         if self.gate is not None and self.gate.holds(event, len(self.routing.owners)):
             if event.request not in self.gate.held:
                 self.gate.held.add(event.request)
@@ -234,6 +261,11 @@ class CoordinatorMachine:
         operator.current = operator.executions.setdefault(event.lanes, fresh)
         return effects + self._grant_or_park(event, operator.base)
 
+    def _replace_unreached(self, event: LaneBegan) -> list[Effect]:
+        """Processes that most lanes do not reach get successors on other hosts."""
+        lost = self.reachability.heard(event, self.fleet)
+        return [*self.fleet.leave_hosts(lost), *self.moves.poll()] if lost else []
+
     def _grant_or_park(self, event: LaneBegan, base: Epoch | None) -> list[Effect]:
         groups = lane_groups(event.lane, event.lanes, len(self.routing.owners))
         owners = self.routing.by_owner(groups)
@@ -246,8 +278,10 @@ class CoordinatorMachine:
                     "service again."
                 )
                 return [RefuseRequest(event.request, error)]
-        if any(view.phase is not WorkerPhase.UP for view in views.values()):
+        missing = next((w for w, v in views.items() if v.phase is not WorkerPhase.UP), None)
+        if missing is not None:
             self.parked.append(event)
+            self.missing[event.request] = missing
             return []
         incarnations = {worker: view.incarnation for worker, view in views.items()}
         plain: dict[WorkerId, tuple[int, ...]] = dict(owners)
@@ -259,7 +293,12 @@ class CoordinatorMachine:
                 shadows[future] = (*shadows.get(future, ()), group)
                 incarnations[future] = incarnation
         version = self.routing.version
-        return [GrantLane(event.request, version, plain, incarnations, base, shadows)]
+        relays, stranded = self.reachability.ways(event.host, owners, self.fleet)
+        if stranded:
+            return [RefuseRequest(event.request, not_reached(self.fleet, event.host, stranded))]
+        for relay in relays.values():
+            incarnations[relay] = self.workers[relay].incarnation
+        return [GrantLane(event.request, version, plain, incarnations, base, shadows, relays)]
 
     def _lane_finished(self, event: LaneFinished) -> list[Effect]:
         operator = self.operators.get(event.operator)
@@ -272,6 +311,7 @@ class CoordinatorMachine:
                 "batch had ended; its result is not used."
             )
             return [RefuseRequest(event.request, error)]
+        self.idle = None  # a task of a query that counted as ended
         execution.finished[event.lane] = event.report
         if not execution.is_complete or _is_written(operator, execution):
             return [ConfirmFinish(event.request)]
@@ -284,6 +324,7 @@ class CoordinatorMachine:
         operator, writing = self._written(event)
         operator.committed, operator.before_committed = writing.epoch, writing.base
         operator.manifest = writing.transactions
+        self.reachability.committed()
         for execution in operator.executions.values():
             is_written = _is_written(operator, execution)
             execution.phase = EpochPhase.COMMITTED if is_written else EpochPhase.RUNNING
@@ -341,7 +382,7 @@ class CoordinatorMachine:
         if isinstance(event, OrderFailed):
             return self._not_granted(worker, event)
         self.fleet.up(worker)
-        return [*self.retry_parked(), *self.moves.poll()]
+        return [*self._retry_without(worker), *self.moves.poll()]
 
     def _not_granted(self, worker: WorkerId, event: OrderFailed) -> list[Effect]:
         """Perhaps it knows what it owns, perhaps not: another process takes its place."""
@@ -356,16 +397,61 @@ class CoordinatorMachine:
             effects.extend(self.retry_parked())
         return effects + self.moves.poll()
 
+    def _hosts_changed(self, effects: list[Effect]) -> list[Effect]:
+        return effects + self.moves.poll()
+
+    def _hosts_awaited(self, event: HostsAwaited) -> list[Effect]:
+        """Lanes that begin later wait again; so do moves that are asked for later."""
+        error = no_host(self.fleet, event.reason)
+        parked, self.parked = self.parked, []
+        effects: list[Effect] = []
+        for lane in parked:
+            groups = lane_groups(lane.lane, lane.lanes, len(self.routing.owners))
+            owners = self.routing.by_owner(groups)
+            if any(self.fleet.is_waiting(worker) for worker in owners):
+                effects.append(RefuseRequest(lane.request, error))
+                self.missing.pop(lane.request, None)
+            else:
+                self.parked.append(lane)
+        return effects + self.moves.hosts_awaited(event.reason)
+
+    # -- moves --
+
+    def _move_requested(self, event: MoveRequested) -> list[Effect]:
+        if event.idle is not None:
+            self._note_idle(event.idle)
+        return self.moves.request(event)
+
     def _idle(self, event: BatchesIdle) -> list[Effect]:
+        self._note_idle(event)
+        return self.moves.epoch_passed()
+
+    def _note_idle(self, event: BatchesIdle) -> None:
         for name in event.ended:
             if name in self.operators:
                 self.operators[name].has_ended = True
-        return self.moves.epoch_passed()
+        if not any(operator.is_in_batch for operator in self.operators.values()):
+            self.idle = {**(self.idle or {}), **event.bytes_of}
 
     def retry_parked(self) -> list[Effect]:
         """Judge lanes anew that were held back."""
-        parked, self.parked = self.parked, []
+        parked, self.parked, self.missing = self.parked, [], {}
         return [effect for event in parked for effect in self._lane_began(event)]
+
+    def _retry_without(self, worker: WorkerId) -> list[Effect]:
+        """Judge lanes anew, except those that wait for another worker.
+
+        When workers start, each of them is looked at by few lanes only.
+        """
+        parked, self.parked = self.parked, []
+        effects: list[Effect] = []
+        for event in parked:
+            if self.missing.get(event.request, worker) == worker:
+                self.missing.pop(event.request, None)
+                effects.extend(self._lane_began(event))
+            else:
+                self.parked.append(event)
+        return effects
 
     # -- observation --
 
@@ -374,6 +460,7 @@ class CoordinatorMachine:
         return {
             "routing_version": self.routing.version,
             "workers": {w: (v.phase.value, v.restarts) for w, v in self.workers.items()},
+            "places": {worker: view.place for worker, view in self.workers.items()},
             "committed": {name: o.committed for name, o in self.operators.items()},
         }
 

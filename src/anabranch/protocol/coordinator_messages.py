@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.errors import AnabranchError
-from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.ids import Epoch, HostId, KeyGroup, Lane, WorkerId
 from anabranch.protocol.epochs import LaneReport, TransactionReport
 from anabranch.protocol.move_orders import WorkerOrder
 
@@ -31,6 +31,18 @@ class OperatorRegistered:
     """Epoch of the savepoint that is its state before its first epoch: 0, or the one after."""
     continues: bool = False
     """Whether 0 is not allowed then."""
+    is_released: bool = False
+    """Whether its last query left nothing: what it began does not matter any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """A process that a lane was sent to and could not reach."""
+
+    worker: WorkerId
+    incarnation: int
+    relay: WorkerId | None = None
+    """Through which it was tried; None: directly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,10 @@ class LaneBegan:
     epoch: Epoch
     lane: Lane
     lanes: int
+    host: HostId | None = None
+    """Where it runs; None: not known."""
+    unreached: tuple[Unreached, ...] = ()
+    """Of what it was granted the last time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,46 @@ class WorkerDown:
 
 
 @dataclass(frozen=True, slots=True)
+class HostJoined:
+    """A host can run workers; if it was there before, the workers that it had are gone."""
+
+    host: HostId
+    capacity: int | None
+    """How many workers it may run; None: as many as are asked for."""
+    labels: Mapping[str, str]
+    others_follow: bool = False
+    """Whether more hosts join right now: workers are spread when the last one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLost:
+    """A host does not answer any more, or its agent has ended: all its workers are gone."""
+
+    host: HostId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostsAwaited:
+    """Workers have waited long enough for a host: lanes that wait for them shall hear of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesIdle:
+    """No batch runs, and none has for a while: a move need not wait for one.
+
+    Nothing relies on it: a batch may begin at any moment.
+    """
+
+    ended: tuple[str, ...] = ()
+    """Operators whose query ended in the middle of a batch."""
+    bytes_of: Mapping[KeyGroup, int] = field(default_factory=dict)
+    """About how much state each key group has; those that are not named have none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MoveRequested:
     """Change owners and workers; takes the place of a reconfiguration that runs."""
 
@@ -102,6 +158,12 @@ class MoveRequested:
     """The workers that there shall be at the end."""
     strategy: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    idle: BatchesIdle | None = None
+    """What BatchesIdle would say at this moment; None: batches run, or have lately."""
+    hosts: Mapping[WorkerId, HostId] = field(default_factory=dict)
+    """Where workers shall be, if there is room; a process that runs stays where it is."""
+    drained_hosts: frozenset[HostId] = frozenset()
+    """Hosts that take no workers from now on; all others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +183,6 @@ class OrderFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchesIdle:
-    """No batch runs, and none has for a while: a move need not wait for one."""
-
-    ended: tuple[str, ...] = ()
-    """Operators whose query ended in the middle of a batch."""
-
-
-@dataclass(frozen=True, slots=True)
 class BatchesStuck:
     """Batches run, but nothing has come of them for a long time."""
 
@@ -143,6 +197,9 @@ Event = (
     | ManifestFailed
     | WorkerStarted
     | WorkerDown
+    | HostJoined
+    | HostLost
+    | HostsAwaited
     | MoveRequested
     | OrderDone
     | OrderFailed
@@ -166,6 +223,8 @@ class GrantLane:
     """Epoch that the state must have before this one is applied; None: empty."""
     shadows: dict[WorkerId, tuple[int, ...]] = field(default_factory=dict)
     """Future owners that get the rows too; their outputs are dropped."""
+    relays: dict[WorkerId, WorkerId] = field(default_factory=dict)
+    """Who passes the exchange with an owner on that the lane does not reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +263,11 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start a process for the worker."""
+    """Start a process for the worker on a host."""
 
     worker: WorkerId
     incarnation: int
+    host: HostId
 
 
 @dataclass(frozen=True, slots=True)

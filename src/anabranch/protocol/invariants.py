@@ -31,7 +31,8 @@ class InvariantBroken(AssertionError):
     """A safety property does not hold: a bug in the protocol."""
 
 
-def _require(condition: bool, name: str, detail: object) -> None:
+def require(condition: bool, name: str, detail: object) -> None:
+    """Raise what names a property that does not hold."""
     if not condition:
         raise InvariantBroken(f"{name}: {detail}")
 
@@ -45,7 +46,7 @@ def one_writer(machine: WorkerMachine, busy: list[Tx]) -> None:
     if len(busy) > 1:
         for tx in busy:
             keys = {(tx.opened.operator, group) for group in tx.opened.groups}
-            _require(seen.isdisjoint(keys), "one_writer", tx)
+            require(seen.isdisjoint(keys), "one_writer", tx)
             seen |= keys
 
 
@@ -92,7 +93,7 @@ def waiting_has_reason(machine: WorkerMachine, busy: list[Tx]) -> None:
                 and not set(tx.opened.groups).isdisjoint(other.opened.groups)
                 for other in busy
             )
-            _require(fits, "waiting_has_reason", tx)
+            require(fits, "waiting_has_reason", tx)
 
 
 TRANSACTION_INVARIANTS: tuple[Callable[[WorkerMachine, list[Tx]], None], ...] = (
@@ -185,14 +186,14 @@ def commit_is_complete(machine: CoordinatorMachine) -> None:
     for operator in machine.operators.values():
         for execution in operator.executions.values():
             if execution.phase is not EpochPhase.RUNNING:
-                _require(execution.is_complete, "commit_is_complete", operator)
+                require(execution.is_complete, "commit_is_complete", operator)
 
 
 def waiters_are_served(machine: CoordinatorMachine) -> None:
     """A finish that waits for a commit that nobody writes would wait forever."""
     for operator in machine.operators.values():
         if operator.waiting_commit:
-            _require(operator.writing is not None, "waiters_are_served", operator)
+            require(operator.writing is not None, "waiters_are_served", operator)
 
 
 def parked_has_reason(machine: CoordinatorMachine) -> None:
@@ -204,8 +205,11 @@ def parked_has_reason(machine: CoordinatorMachine) -> None:
         if machine.operators[event.operator].writing is not None:
             continue
         owners = machine.routing.by_owner(range(event.lane, groups, event.lanes))
-        fits = any(machine.workers[w].phase is WorkerPhase.STARTING for w in owners)
-        _require(fits, "parked_has_reason", event)
+        coming = (WorkerPhase.STARTING, WorkerPhase.WAITING)
+        awaited = machine.missing.get(event.request)
+        awaiting = owners if awaited is None else owners.keys() & {awaited}
+        fits = any(machine.workers[w].phase in coming for w in awaiting)
+        require(fits, "parked_has_reason", event)
 
 
 def given_up_in_time(machine: CoordinatorMachine) -> None:
@@ -226,7 +230,14 @@ def owners_are_known(machine: CoordinatorMachine) -> None:
 def gate_has_reason(machine: CoordinatorMachine) -> None:
     """A gate, or shadow rows, that outlive their reconfiguration would stay for good."""
     if machine.gate is not None or machine.shadows:
-        _require(machine.moves.current is not None, "gate_has_reason", machine.gate)
+        require(machine.moves.current is not None, "gate_has_reason", machine.gate)
+
+
+def idle_is_quiet(machine: CoordinatorMachine) -> None:
+    """A move that takes a batch that runs for none would not give it the strategy's protection."""
+    if machine.idle is not None:
+        in_batch = [name for name, o in machine.operators.items() if o.is_in_batch]
+        require(not in_batch, "idle_is_quiet", in_batch)
 
 
 BATCH_INVARIANTS: tuple[Callable[[CoordinatorMachine], None], ...] = (
@@ -234,6 +245,7 @@ BATCH_INVARIANTS: tuple[Callable[[CoordinatorMachine], None], ...] = (
     commit_is_complete,
     waiters_are_served,
     parked_has_reason,
+    idle_is_quiet,
 )
 """Those that say something about batches."""
 
@@ -259,29 +271,33 @@ def check_grant(machine: CoordinatorMachine, grant: GrantLane) -> None:
     for worker, groups in grant.owners.items():
         view = machine.workers[worker]
         fits = view.phase is WorkerPhase.UP and view.incarnation == grant.incarnations[worker]
-        _require(fits, "grant_at_worker_up", (grant, view))
+        require(fits, "grant_at_worker_up", (grant, view))
         owned = all(machine.routing.owner(group) == worker for group in groups)
-        _require(owned, "grant_at_owner", grant)
+        require(owned, "grant_at_owner", grant)
+    for worker, relay in grant.relays.items():
+        found = machine.workers.get(relay)  # None: it was stopped in the same step
+        fits = relay != worker and (found is None or found.phase is WorkerPhase.UP)
+        require(fits and worker in grant.owners, "relay_is_up", grant)
 
 
 def check_manifest(effect: WriteManifest, groups: int) -> None:
     """A key group that a manifest lists twice or never would be doubled or lost in a restore."""
     listed = Counter(group for report in effect.transactions for group in report.groups)
     fits = listed == Counter(range(groups))
-    _require(fits, "manifest_covers_groups", (effect.epoch, sorted(listed.items())))
+    require(fits, "manifest_covers_groups", (effect.epoch, sorted(listed.items())))
 
 
 def check_first_grant(machine: CoordinatorMachine, sent: SendOrder) -> None:
     """A process that is granted other key groups than routing gives it would be a second owner."""
     owned = machine.routing.groups_of(sent.worker)
     fits = sent.order.groups == owned and sent.order.version == machine.routing.version
-    _require(fits, "granted_is_routed", (sent, owned))
+    require(fits, "granted_is_routed", (sent, owned))
 
 
 def check_told(grant: GrantLane, worker: WorkerId, machine: WorkerMachine) -> None:
     """A lane that is sent to an owner which does not know that it is one would be refused."""
     fits = machine.granted.keys() >= set(grant.owners[worker])
-    _require(fits, "owner_was_told", (worker, grant, machine.granted))
+    require(fits, "owner_was_told", (worker, grant, machine.granted))
 
 
 def check_owners(machines: Mapping[WorkerId, WorkerMachine]) -> None:
@@ -290,7 +306,7 @@ def check_owners(machines: Mapping[WorkerId, WorkerMachine]) -> None:
     for worker, machine in machines.items():
         for group, version in machine.granted.items():
             other = seen.setdefault((group, version), worker)
-            _require(other == worker, "one_owner", (group, version, other, worker))
+            require(other == worker, "one_owner", (group, version, other, worker))
 
 
 def check_pair(
@@ -321,4 +337,4 @@ class History:
         """An epoch written again on another base would change what it means."""
         key = (effect.operator, effect.epoch)
         known = self.bases.setdefault(key, effect.base)
-        _require(known == effect.base, "epoch_keeps_meaning", (effect.epoch, known, effect.base))
+        require(known == effect.base, "epoch_keeps_meaning", (effect.epoch, known, effect.base))

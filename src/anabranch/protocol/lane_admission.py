@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.errors import (
@@ -11,12 +12,13 @@ from anabranch.errors import (
     ServiceUnavailable,
     StateMismatch,
 )
-from anabranch.model.ids import Epoch
+from anabranch.model.ids import Epoch, HostId, WorkerId
 from anabranch.protocol.coordinator_messages import LaneBegan
 from anabranch.protocol.epochs import EpochProgress
 
 if TYPE_CHECKING:
     from anabranch.protocol.coordinator import OperatorView
+    from anabranch.protocol.fleet import Fleet
 
 
 def unknown(operator: str) -> AnabranchError:
@@ -27,14 +29,46 @@ def unknown(operator: str) -> AnabranchError:
     )
 
 
+def foreign_state(operator: str, owner: str | None, query_id: str) -> AnabranchError:
+    """A name has one state, and it is another query's."""
+    return StateMismatch(
+        f"The state of operator '{operator}' belongs to query {owner}, but query {query_id} asked "
+        "for it. To go on with it, start the query with the checkpointLocation that it had: "
+        "without one, each start is a new query. To start empty, give the operator another name, "
+        f"or remove what is stored with service.remove_state('{operator}'). service.enable() gives "
+        "each query state of its own."
+    )
+
+
+def no_host(fleet: Fleet, reason: str) -> AnabranchError:
+    """Workers wait for a host; says which hosts there are."""
+    runs = fleet.runs()
+    known = [
+        f"{host} runs {runs[host]} workers of {'any number' if cap is None else cap}"
+        + (" and is drained" if host in fleet.drained else "")
+        for host, cap in ((host, view.capacity) for host, view in fleet.hosts.items())
+    ]
+    known += [f"{host} is lost ({why.rstrip('.')})" for host, why in fleet.lost.items()]
+    return ServiceUnavailable(
+        f"No host has room for {', '.join(fleet.waiting())}: {reason} "
+        f"Hosts: {'; '.join(known) or 'none has joined'}. Start an agent on another host, or ask "
+        "for fewer workers with rescale()."
+    )
+
+
+def not_reached(fleet: Fleet, host: HostId | None, workers: Iterable[WorkerId]) -> AnabranchError:
+    """The lanes of a host reach some workers in no way."""
+    places = ", ".join(f"{worker} on host {fleet.workers[worker].host}" for worker in workers)
+    return ServiceUnavailable(
+        f"Tasks on host {host} do not reach {places}, directly or through another worker. Fix the "
+        "network between these hosts. Spark runs the task again, perhaps elsewhere."
+    )
+
+
 def begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | None:
     """Why a lane cannot begin."""
     if operator.query_id is not None and operator.query_id != event.query_id:
-        return StateMismatch(
-            f"The state of operator '{event.operator}' belongs to query {operator.query_id}, but "
-            f"query {event.query_id} asked for it. Start the query with the checkpoint it had "
-            "before, or give the operator another name (or another location) to start empty."
-        )
+        return foreign_state(event.operator, operator.query_id, event.query_id)
     current, committed = operator.current, operator.committed
     if current is not None:
         if event.epoch == current.epoch:
@@ -63,13 +97,22 @@ def begin_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | No
     )
 
 
-def _no_state(event: LaneBegan) -> AnabranchError:
+def no_state(operator: str, epoch: int, old: Sequence[str] = ()) -> AnabranchError:
+    """An operator without state in the middle of a query, which has that of `old` ones."""
+    known = ", ".join(f"'{name}'" for name in old)
+    renamed = "If its state is elsewhere (another location or name), point to it. "
+    if old:
+        renamed = (
+            f"It holds state of this query under {known}, which the program does not define. If "
+            f"the operator was renamed, go on with it: group_by(...).transformWithState(..., "
+            f"name='{old[0]}'), or service.enable(names={{'NewClass': '{old[0]}'}}). "
+        )
     return EpochGap(
-        f"Spark asked for batch {event.epoch} of operator '{event.operator}', but the state "
-        "location holds nothing of it. If its state is elsewhere (another location or name), "
-        "point to it. If foreachBatch did not use its DataFrame in the first batch, use it there "
-        "and start the query with a new checkpoint. If the operator is new in this query and must "
-        f"start empty, pass StateService(..., start_empty=['{event.operator}'])."
+        f"Spark asked for batch {epoch} of operator '{operator}', but the state location holds "
+        f"nothing of it. {renamed}If foreachBatch did not use its DataFrame in the first batch, "
+        "use it there and start the query with a new checkpoint. If the operator is new in this "
+        "query and must start empty, pass "
+        f"StateService(..., start_empty=['{operator}'])."
     )
 
 
@@ -77,7 +120,9 @@ def _first_error(operator: OperatorView, event: LaneBegan) -> AnabranchError | N
     """Why an operator cannot begin with a batch."""
     restored = operator.restored
     if restored is None:
-        return _no_state(event) if event.epoch > 0 and not operator.start_empty else None
+        if event.epoch > 0 and not operator.start_empty:
+            return no_state(event.operator, event.epoch)
+        return None
     if event.epoch == restored + 1 or (event.epoch == 0 and not operator.continues):
         return None
     new = "" if operator.continues else "with a new checkpoint, which begins at batch 0, or "

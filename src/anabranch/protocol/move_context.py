@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.migration.plan import GroupMove
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import HostId, KeyGroup, WorkerId
 from anabranch.model.routing import Routing
 from anabranch.protocol.coordinator_messages import Effect
 from anabranch.protocol.gate import Gate
+from anabranch.protocol.host_layout import are_apart
 
 if TYPE_CHECKING:
     from anabranch.protocol.coordinator import CoordinatorMachine
@@ -38,6 +39,11 @@ class MoveContext:
         """The worker's incarnation if it is up."""
         return self.machine.fleet.incarnation_up(worker)
 
+    def are_apart(self, worker: WorkerId, other: WorkerId) -> bool:
+        """Whether two workers are known to run on different hosts."""
+        fleet = self.machine.fleet
+        return are_apart(fleet.place_of(worker), fleet.place_of(other))
+
     def incarnation_told(self, worker: WorkerId) -> int | None:
         """The worker's incarnation if it knows, or is about to learn, what it owns."""
         return self.machine.fleet.incarnation_told(worker)
@@ -45,6 +51,10 @@ class MoveContext:
     def is_given_up(self, worker: WorkerId) -> bool:
         """Whether the worker could not be started."""
         return self.machine.fleet.is_given_up(worker)
+
+    def is_waiting(self, worker: WorkerId) -> bool:
+        """Whether no host has room for the worker."""
+        return self.machine.fleet.is_waiting(worker)
 
     def change_owners(self, moves: Iterable[GroupMove]) -> list[Effect]:
         """Make a new version of the routing; lanes that waited for an owner before go on."""
@@ -70,6 +80,11 @@ class MoveContext:
         self.machine.gate = None
         return self.machine.retry_parked()
 
+    @property
+    def idle(self) -> Mapping[KeyGroup, int] | None:
+        """Bytes of key groups while no batch runs; None: one has begun."""
+        return self.machine.idle
+
     def is_quiet(self) -> bool:
         """Whether no batch runs that began before the gate."""
         return not any(operator.is_in_batch for operator in self.machine.operators.values())
@@ -82,9 +97,15 @@ class MoveContext:
             else:
                 self.machine.shadows.pop(move.group, None)
 
-    def start_workers(self, workers: Iterable[WorkerId]) -> list[Effect]:
+    def start_workers(
+        self,
+        workers: Iterable[WorkerId],
+        wishes: Mapping[WorkerId, HostId],
+        drained: frozenset[HostId],
+    ) -> list[Effect]:
         """Start workers that are not there yet."""
-        return self.machine.fleet.start(workers)
+        self.machine.fleet.drain(drained)
+        return self.machine.fleet.start(workers, wishes)
 
     def restart_workers(self, keep: Iterable[WorkerId], moves: Iterable[GroupMove]) -> list[Effect]:
         """End all workers, start those that are kept, with the routing after these moves."""

@@ -19,6 +19,9 @@ SIMPLE = {
 }
 """Steps that are one order to each target, for each of its sources."""
 
+ON_HOST, ACROSS_HOSTS = "bytes_on_host", "bytes_across_hosts"
+"""Counters: bytes that workers brought from others on the same host, and on other hosts."""
+
 ATOMIC = (step.Flip, step.Restart)
 """Steps that are finished before a reconfiguration gives way to another."""
 
@@ -31,6 +34,9 @@ class MovePhase(Enum):
     FLIPPED = "flipped"
     SETTLED = "settled"
 
+
+NOT_FLIPPED = (MovePhase.PLANNED, MovePhase.COPIED)
+"""Phases of key groups that still have their source as owner."""
 
 STEPS_ON = {
     OrderKind.COPY: (MovePhase.PLANNED, MovePhase.COPIED),

@@ -64,6 +64,10 @@ class MoveQueue:
         if self.current is not None:
             self.current.counters[name] += 1
 
+    def hosts_awaited(self, reason: str) -> list[Effect]:
+        """Workers have waited long enough for a host."""
+        return [] if self.current is None else self.current.hosts_awaited(reason) + self._next()
+
     def stuck(self, reason: str) -> list[Effect]:
         """Batches do not come to an end. A move that holds others back for them gives up."""
         if self.current is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch.migration import steps as step
 from anabranch.migration.plan import GroupMove, by_pair, moves_between
-from anabranch.migration.strategies import steps_of
+from anabranch.migration.strategies import ALWAYS_AS_ASKED, STANDBY, idle_steps_of, steps_of
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol.coordinator_messages import (
     Effect,
@@ -27,7 +27,10 @@ from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.move_context import MoveContext
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.protocol.move_parts import (
+    ACROSS_HOSTS,
     ATOMIC,
+    NOT_FLIPPED,
+    ON_HOST,
     SIMPLE,
     STEPS_ON,
     MovePhase,
@@ -47,6 +50,8 @@ class MoveRun:
     phases: dict[KeyGroup, MovePhase] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     tasks: list[StrategyTask] = field(default_factory=list)
+    main: StrategyTask | None = None
+    """The strategy, or what takes its place while no batch runs."""
     orders: dict[int, tuple[StrategyTask, SendOrder]] = field(default_factory=dict)
     is_started: bool = False
     is_ending: bool = False
@@ -67,7 +72,9 @@ class MoveRun:
     ) -> list[Effect]:
         """Start the workers that are needed, then the strategy."""
         self.inherited, self.copies = inherited, copies
-        return self.context.start_workers(self.request.workers) + self.poll()
+        request = self.request
+        starts = self.context.start_workers(request.workers, request.hosts, request.drained_hosts)
+        return starts + self.poll()
 
     def order_ended(self, event: OrderDone | OrderFailed) -> list[Effect]:
         """A worker has answered."""
@@ -82,8 +89,13 @@ class MoveRun:
             for name, amount in event.counters.items():
                 task.counters[name] = task.counters.get(name, 0) + amount
                 self.counters[name] += amount
+            peer, size = sent.order.peer, event.counters.get("bytes", 0)
+            if peer is not None and size:
+                apart = self.context.are_apart(sent.worker, peer)
+                self.counters[ACROSS_HOSTS if apart else ON_HOST] += size
             self._note(task, sent)
-        return [] if task.waiting else self._continue(task)
+        effects = [] if task.waiting else self._continue(task)
+        return effects + self._hurry() if self._may_hurry() else effects
 
     def poll(self) -> list[Effect]:
         """Something about workers or batches has changed: look whether a task can go on."""
@@ -94,7 +106,7 @@ class MoveRun:
             return self.give_way(f"Worker {given_up[0]} could not be started.")
         if given_up:
             self._stop_restarting()
-            return self._end_if_idle()
+            return self._end_if_done()
         if not self.is_started:
             up = all(self.context.incarnation_up(w) is not None for w in self.request.workers)
             return self._start() if up else []
@@ -106,6 +118,8 @@ class MoveRun:
 
     def epoch_passed(self) -> list[Effect]:
         """A batch was committed, or none has come for a while."""
+        if self._may_hurry():
+            return self._hurry()
         waiting = [t for t in self.tasks if isinstance(t.current, step.NextEpoch)]
         effects = [e for t in waiting if t in self.tasks for e in self._resume(t, step.Outcome())]
         return effects + self.poll()
@@ -128,7 +142,14 @@ class MoveRun:
                 effects.extend(self._revoke(task))  # it waits for a target that is not there
         if any(self.context.is_given_up(w) for w in self.request.workers):
             self._stop_restarting()
-        return effects + self._end_if_idle()
+        return effects + self._end_if_done()
+
+    def hosts_awaited(self, reason: str) -> list[Effect]:
+        """Workers have waited long enough for a host: a move to one of them gives up."""
+        waiting = [w for w in self.request.workers if self.context.is_waiting(w)]
+        if not waiting:
+            return []
+        return self.give_way(f"No host has room for {', '.join(waiting)}: {reason}")
 
     def _stop_restarting(self) -> None:
         """A worker could not be started again: those that are up go on."""
@@ -157,15 +178,47 @@ class MoveRun:
         self.is_started = True
         self.moves = moves_between(self.context.routing.owners, self.request.owners)
         self.phases = {m.group: MovePhase.PLANNED for m in self.moves}
-        effects: list[Effect] = []
         if self.inherited:
-            effects.extend(self._spawn(settle(self.inherited), None))
-        if self.moves:
-            steps = steps_of(self.request.strategy, self.moves, self.request.options)
-            effects.extend(self._spawn(steps, None))
-        return effects if self.tasks else effects + self._end_if_idle()
+            self.tasks.append(StrategyTask(settle(self.inherited)))
+        self.main = self._next_main()
+        if self.main is not None:
+            self.tasks.append(self.main)
+        effects = [e for task in list(self.tasks) for e in self._resume(task, None)]
+        return effects + self._end_if_done()
 
-    def _spawn(self, steps: step.Steps, parent: StrategyTask | None) -> list[Effect]:
+    def _next_main(self) -> StrategyTask | None:
+        """What moves the key groups that have not flipped yet; None: there are none."""
+        left = tuple(m for m in self.moves if self.phases[m.group] in NOT_FLIPPED)
+        if not left:
+            return None
+        name, idle, steps = self.request.strategy, self.context.idle, None
+        if idle is not None:
+            steps = idle_steps_of(name, left, idle)
+        return StrategyTask(steps or steps_of(name, left, self.request.options))
+
+    def _go_on(self) -> list[Effect]:
+        self.main = self._next_main()
+        if self.main is None:
+            return self._end_if_done()
+        self.tasks.append(self.main)
+        return self._resume(self.main, None)
+
+    def _may_hurry(self) -> bool:
+        """Whether all that is left of the strategy waits for batches, and none runs."""
+        if self.context.idle is None or self.request.strategy in ALWAYS_AS_ASKED:
+            return False
+        own = [t for t in self.tasks if t is self.main or t.parent is not None]
+        waits = (step.NextEpoch, step.Together)
+        return bool(own) and all(isinstance(t.current, waits) for t in own)
+
+    def _hurry(self) -> list[Effect]:
+        """The rest of the strategy gives way; it begins anew with what is left if a batch does."""
+        for task in [t for t in self.tasks if t is self.main or t.parent is not None]:
+            self._close(task)
+        self.context.shadow(self.moves, on=False)
+        return self._go_on()
+
+    def _spawn(self, steps: step.Steps, parent: StrategyTask) -> list[Effect]:
         task = StrategyTask(steps, parent)
         self.tasks.append(task)
         return self._resume(task, None)
@@ -174,7 +227,7 @@ class MoveRun:
         task.counters, task.acked, task.is_flipping = {}, {}, False
         if self.is_ending:
             self._close(task)
-            return self._end_if_idle()
+            return self._end_if_done()
         try:
             task.current = task.steps.send(outcome)
         except StopIteration:
@@ -184,8 +237,10 @@ class MoveRun:
     def _finished(self, task: StrategyTask) -> list[Effect]:
         self.tasks.remove(task)
         parent = task.parent
+        if task is self.main:
+            return self._go_on()
         if parent is None:
-            return self._end_if_idle()
+            return self._end_if_done()
         parent.running -= 1
         if parent.queue:
             parent.running += 1
@@ -200,7 +255,7 @@ class MoveRun:
         for order in task.waiting:
             self.orders.pop(order, None)
 
-    def _end_if_idle(self) -> list[Effect]:
+    def _end_if_done(self) -> list[Effect]:
         if self.tasks or self.is_ended:
             return []
         self.is_ended = True
@@ -231,8 +286,7 @@ class MoveRun:
 
     def _copies(self) -> list[GroupMove]:
         """Moves that did not come to pass: there may be replicas, and deltas for them."""
-        planned = (MovePhase.PLANNED, MovePhase.COPIED)
-        own = [m for m in self.moves if self.phases[m.group] in planned]
+        own = [m for m in self.moves if self.phases[m.group] in NOT_FLIPPED]
         groups = {m.group for m in self.moves}
         before = [m for m in self.copies if m.group not in groups or not self.is_started]
         return own + before
@@ -291,6 +345,8 @@ class MoveRun:
                 for part in first:
                     effects.extend(self._spawn(part, task))
                 return effects if first else self._resume(task, step.Outcome())
+            case step.AskIdle():
+                task.counters["idle"] = int(self.context.idle is not None)
             case step.Quiet() | step.NextEpoch():
                 return self._look(task)
             case _:
@@ -302,7 +358,10 @@ class MoveRun:
         wanted: step.Step | None = task.current
         match wanted:
             case step.Quiet():
-                return self._resume(task, step.Outcome()) if self.context.is_quiet() else []
+                may = self.context.is_quiet() or self._has_lost_source()
+                return self._resume(task, step.Outcome()) if may else []
+            case step.NextEpoch():
+                return self._resume(task, step.Outcome()) if self._has_lost_source() else []
             case step.Restart():
                 workers = self.request.workers
                 up = all(self.context.incarnation_up(w) is not None for w in workers)
@@ -311,7 +370,6 @@ class MoveRun:
                 return self._grant(task)
             case (
                 None
-                | step.NextEpoch()
                 | step.Together()
                 | step.Connect()
                 | step.Copy()
@@ -324,11 +382,22 @@ class MoveRun:
                 | step.CloseGate()
                 | step.OpenGate()
                 | step.Shadow()
+                | step.AskIdle()
                 | step.AddCount()
             ):
                 return []  # an epoch, a part or an order resumes it, or nothing has to
             case _:
                 unhandled(wanted)
+
+    def _has_lost_source(self) -> bool:
+        """Whether a source has no process and no host has room for it.
+
+        Its host was lost, say. Batches end only after its key groups have another owner.
+        """
+        if self.request.strategy == STANDBY:
+            return False
+        left = (m.source for m in self.moves if self.phases[m.group] in NOT_FLIPPED)
+        return any(self.context.is_waiting(source) for source in left)
 
     def _continue(self, task: StrategyTask) -> list[Effect]:
         """All orders of a step have ended."""
@@ -381,7 +450,7 @@ class MoveRun:
         moves = task.current.moves
         if any(self._acked_by(task, move) is None for move in moves):
             if self.is_ending:  # a target is not there, and nothing has changed yet
-                return self._revoke(task) + self._end_if_idle()
+                return self._revoke(task) + self._end_if_done()
             return self._grant(task)
         task.is_flipping = True
         effects = self.context.change_owners(moves)

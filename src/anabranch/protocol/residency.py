@@ -253,9 +253,24 @@ def _is_awaited(record: ArrivingGroup, tx: Tx) -> bool:
         return True
     if record.is_broken:
         return False  # no import brings it any more
-    is_blocking = record.arrival is Arrival.BLOCK and record.is_importing
-    is_coming = is_blocking or record.activity is Activity.RECEIVING
+    is_coming = _is_blocking(record) or record.activity is Activity.RECEIVING
     return is_coming and not tx.is_impatient
+
+
+def _is_blocking(record: ArrivingGroup) -> bool:
+    return record.arrival is Arrival.BLOCK and record.is_importing
+
+
+def progress(machine: WorkerMachine, tx: Tx) -> dict[KeyGroup, tuple[int, int]]:
+    """How much has come of what a transaction awaits: where it waits for the turn of its key
+    group, of all that comes from this source; else of the key group itself."""
+    records = machine.arrivals.groups[tx.opened.operator]
+    found = {group: records[group] for group in awaited(machine, tx)}
+    pieces = machine.arrivals.pieces
+    return {
+        group: (record.session, pieces[record.source] if _is_blocking(record) else record.pieces)
+        for group, record in found.items()
+    }
 
 
 def candidates(machine: WorkerMachine, tx: Tx) -> tuple[DeferralCandidate, ...]:
@@ -429,6 +444,8 @@ def receiving_changed(machine: WorkerMachine, event: PartReceiving | ReceivingEn
         if record.activity is not Activity.INSTALLING:
             is_coming = isinstance(event, PartReceiving)
             record.activity = Activity.RECEIVING if is_coming else Activity.IDLE
+            record.pieces += is_coming
+            machine.arrivals.pieces[record.source] += is_coming
 
 
 def offered(machine: WorkerMachine) -> list[Effect]:

@@ -147,7 +147,8 @@ class DeferralChosen:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingExpired:
-    """What a transaction awaits has not come for long: it does without."""
+    """A transaction has waited for long: it does without, unless something has come of what it
+    awaits since it was told so last."""
 
     tx: int
 

@@ -112,6 +112,8 @@ class Tx:
     """Those that sources were asked for."""
     staged: dict[KeyGroup, int] = field(default_factory=dict)
     """Sessions of what was staged when it was chosen whose rows wait."""
+    progress: dict[KeyGroup, tuple[int, int]] = field(default_factory=dict)
+    """How much had come of what it awaits when somebody looked last."""
     is_impatient: bool = False
     """Whether it has waited long enough for what was coming in."""
     has_applied: bool = False

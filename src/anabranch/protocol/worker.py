@@ -37,6 +37,7 @@ from anabranch.protocol.residency import (
     not_loaded,
     offered,
     prepare,
+    progress,
     read,
     receiving_changed,
     requests,
@@ -424,8 +425,10 @@ class WorkerMachine:
     def _take(self, tx: Tx) -> list[Effect]:
         """Take what nobody else is bringing just now, and ask its sources for it."""
         if coming := awaited(self, tx):
-            is_new, tx.phase = tx.phase is not TxPhase.AWAITING, TxPhase.AWAITING
-            return [AwaitArrivals(tx.opened.tx, coming)] if is_new else []
+            if tx.phase is TxPhase.AWAITING:
+                return []
+            tx.phase, tx.progress = TxPhase.AWAITING, progress(self, tx)
+            return [AwaitArrivals(tx.opened.tx, coming)]
         asked, effects = requests(self, tx)
         tx.requested = tuple(request.group for request in asked)
         if not asked:
@@ -449,6 +452,9 @@ class WorkerMachine:
         tx = self.transactions.get(event.tx)
         if tx is None or tx.phase is not TxPhase.AWAITING:
             return []  # what it has waited for came meanwhile
+        before, tx.progress = tx.progress, progress(self, tx)
+        if any(before.get(group) != now for group, now in tx.progress.items()):
+            return []  # something of it comes
         tx.is_impatient = True
         return self._take(tx)
 

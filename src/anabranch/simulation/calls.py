@@ -21,7 +21,7 @@ Serve = Callable[["WorkerProcess", "SimulatedCall"], None]
 class SimulatedCall:
     """One call; it ends once, with a reply or with None."""
 
-    __slots__ = ("caller", "cluster", "ends", "is_over", "label", "process", "then")
+    __slots__ = ("caller", "cluster", "is_heard", "is_over", "label", "process", "then")
 
     def __init__(self, caller: WorkerProcess, process: WorkerProcess, label: str, then: Then):
         self.cluster: Cluster = caller.cluster
@@ -30,8 +30,8 @@ class SimulatedCall:
         self.label = label
         self.then = then
         self.is_over = False
-        a, b = caller.worker, process.worker
-        self.ends = (a, b) if a < b else (b, a)
+        self.is_heard = False
+        """Whether the caller has its reply, or has given up."""
 
     def arrive(self, serve: Serve) -> None:
         """The request reaches the process."""
@@ -51,25 +51,38 @@ class SimulatedCall:
             reply = None
         outcome = "no reply" if reply is None else "reply"
         label = f"{self.caller.name} gets {outcome}: {self.label}"
-        self.cluster.network.send(self.ends, None, label, self._replied, reply)
+        network = self.cluster.network
+        network.send(self.process, self.caller, None, label, self._replied, reply)
 
     def _replied(self, reply: Any) -> None:
-        if self.caller.is_alive:
+        if self.caller.is_alive and not self.is_heard:
+            self.is_heard = True
             self.then(reply)
+
+    def is_open(self) -> bool:
+        """Whether the caller waits."""
+        return not self.is_heard
+
+    def give_up(self, is_cut: bool) -> None:
+        """The caller hears that there will be no reply, or nothing at all."""
+        self._replied(None)
 
 
 def ask(caller: WorkerProcess, peer: WorkerId, label: str, serve: Serve, then: Then) -> None:
     """SimulatedCall another worker by its name; `then` gets the reply, None if there is none."""
     cluster = caller.cluster
     process = cluster.reachable(caller, peer)
-    if process is None:
-        scheduler = cluster.scheduler
+    if process is None or cluster.refuses(caller, process):
+        scheduler = caller.scheduler
         scheduler.after(
             scheduler.delay(4), f"{caller.name} cannot reach {peer}", _lost, caller, then
         )
         return
     call = SimulatedCall(caller, process, f"{process.name} {label}", then)
-    cluster.network.send(call.ends, None, f"{caller.name} asks {call.label}", call.arrive, serve)
+    if cluster.hosts is not None:
+        cluster.hosts.in_flight.register(caller, process, call.is_open, call.give_up)
+    text = f"{caller.name} asks {call.label}"
+    cluster.network.send(caller, process, None, text, call.arrive, serve)
 
 
 def _lost(caller: WorkerProcess, then: Then) -> None:

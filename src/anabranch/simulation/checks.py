@@ -17,6 +17,7 @@ from anabranch.simulation.oracle import GROUPS, OPERATOR, Outputs
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.coordinator import CoordinatorProcess
+    from anabranch.simulation.host_checks import HostChecks
     from anabranch.simulation.store import SimulatedManifest
     from anabranch.simulation.worker import WorkerProcess
 
@@ -47,11 +48,14 @@ class Failure(AssertionError):
 class Checks:
     """All checks of one scenario."""
 
-    __slots__ = ("cluster", "history")
+    __slots__ = ("cluster", "history", "hosts", "idle_rounds")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.history = invariants.History()
+        self.hosts: HostChecks | None = None
+        self.idle_rounds = 0, 0
+        """Of the move with a number."""
 
     # -- after every step --
 
@@ -121,6 +125,14 @@ class Checks:
     def coordinator_step(self, process: CoordinatorProcess, event: control.Event) -> None:
         """The coordinator has taken an event."""
         invariants.check_coordinator(process.machine, type(event) in _OF_BATCHES)
+        current = process.machine.moves.current
+        if current is None:
+            return
+        number, rounds = self.idle_rounds
+        self.idle_rounds = current.request.number, current.counters["idle_rounds"]
+        begun = self.idle_rounds[1] - (rounds if number == current.request.number else 0)
+        if begun and process.machine.idle is None:
+            raise Failure(f"move {number} goes on as if no batch ran")
 
     def granted(self, process: CoordinatorProcess, effect: GrantLane) -> None:
         """The coordinator answers a lane."""
@@ -186,7 +198,8 @@ class Checks:
                 raise Failure(f"workers are {set(coordinator.workers)}, not {request.workers}")
         for worker, process in cluster.processes.items():
             view = coordinator.workers.get(worker)
-            if not process.is_alive or process.generation != cluster.generation:
+            is_there = process.is_alive and not cluster.is_asleep(process)
+            if not is_there or process.generation != cluster.generation:
                 continue
             if view is None or view.incarnation != process.incarnation:
                 raise Failure(f"{process.name} was never stopped")

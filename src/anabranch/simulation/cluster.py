@@ -7,25 +7,25 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from anabranch.errors import AnabranchError, ServiceUnavailable
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import worker as data
 from anabranch.simulation.checks import Checks
 from anabranch.simulation.coordinator import CoordinatorProcess
 from anabranch.simulation.driver import SparkDriver
+from anabranch.simulation.exchanges import Exchanges
 from anabranch.simulation.faults import FaultState
-from anabranch.simulation.lane import RETRY_TICKS, Answer, Reply, SimulatedLane
+from anabranch.simulation.host_checks import HostChecks
+from anabranch.simulation.hosts import Hosts
+from anabranch.simulation.lane import RETRY_TICKS, Reply, SimulatedLane
 from anabranch.simulation.moves import Moves
-from anabranch.simulation.network import Network
-from anabranch.simulation.oracle import OPERATOR, Oracle, Rows
+from anabranch.simulation.network import Endpoint, Network
+from anabranch.simulation.oracle import OPERATOR, Oracle
 from anabranch.simulation.scheduler import Scheduler
 from anabranch.simulation.store import Store
-from anabranch.simulation.worker import Forward, LaneExchange, WorkerProcess
+from anabranch.simulation.worker import WorkerProcess
 
 RESTART_TICKS = 20
-SLOW_SHARE, SLOW_TICKS = 0.1, 60
-"""Lanes that take their time between their first and their last rows."""
 
 
 class Cluster:
@@ -39,12 +39,15 @@ class Cluster:
         workers: int,
         store_is_source: bool = False,
         order_rng: Random | None = None,
+        sleep_rng: Random | None = None,
+        host_rng: Random | None = None,
     ) -> None:
         self.rng = rng
         self.store_rng = Random(rng.random()) if store_is_source else None
         """Chooses what is left in the store; None: key groups are always read whole."""
+        self.sleep_rng = sleep_rng
+        """Chooses when the query has nothing to do; None: batches follow each other."""
         self.scheduler = Scheduler(rng)
-        self.network = Network(self.scheduler)
         self.store = Store()
         self.oracle = Oracle.create(rng, batches)
         self.faults = FaultState(rng, order_rng)
@@ -57,11 +60,17 @@ class Cluster:
         self.zombies: list[WorkerProcess] = []
         self.requests: dict[int, SimulatedLane] = {}
         self.request_count = 0
-        self.exchange_count = 0
         self.counts: Counter[str] = Counter()
+        self.exchanges = Exchanges(self)
         self.moves = Moves(self)
-        self.coordinator = CoordinatorProcess(self)
+        self.network = Network(self.scheduler)
+        self.hosts: Hosts | None = None
         self.driver = SparkDriver(self, lanes)
+        if host_rng is not None:
+            self.hosts = Hosts(self, host_rng)
+            self.network = self.hosts.network
+            self.checks.hosts = HostChecks(self.hosts)
+        self.coordinator = CoordinatorProcess(self)
         self.driver.start()
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -69,6 +78,19 @@ class Cluster:
         if amount:
             self.counts[name] += amount
             self.counts[f"{self.moves.strategy} {name}"] += amount
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody beats or tries again any more."""
+        return self.hosts is not None and self.hosts.is_closed
+
+    def refuses(self, caller: Endpoint, process: WorkerProcess) -> bool:
+        """Whether a caller was told that nobody is at the address of a process."""
+        return self.hosts is not None and self.hosts.watch.refuses(caller, process)
+
+    def is_asleep(self, process: WorkerProcess) -> bool:
+        """Whether a process is on a host that has stopped."""
+        return self.hosts is not None and not self.hosts.of[process.host].is_running
 
     # -- lanes and the coordinator --
 
@@ -80,49 +102,34 @@ class Cluster:
 
     def call(self, task: SimulatedLane, event: control.Event, label: str) -> None:
         """A lane calls the coordinator that it knows; one that died meanwhile never answers."""
-        ends = ("C", f"L{task.lane}")
-        self.network.send(ends, None, label, self.coordinator.handle, event)
+        coordinator = self.coordinator
+        if self.faults.call_hangs():
+            task.hung_request = task.request
+            self.count("calls_hung")
+            return
+        self.network.send(task, coordinator, None, label, coordinator.handle, event)
 
     def reply(self, request: int, effect: Reply, label: str) -> None:
         """The coordinator answers."""
         task = self.requests[request]
         text = f"{task.name} {label}"
-        self.network.send(("C", f"L{task.lane}"), None, text, task.replied, effect)
+        self.network.send(self.coordinator, task, None, text, task.replied, effect)
+
+    def tell_driver(self, task: SimulatedLane, tell: Callable[..., None], *args: Any) -> None:
+        """A task has ended."""
+        if self.hosts is None:
+            tell(*args)
+        else:
+            self.network.send(task, self.coordinator, None, f"{task.name} has ended", tell, *args)
 
     # -- lanes and workers --
-
-    def open_exchange(
-        self,
-        task: SimulatedLane | Forward,
-        process: WorkerProcess,
-        ends: tuple[str, str],
-        opened: data.TransactionOpened,
-    ) -> LaneExchange:
-        """A stream to a process."""
-        self.exchange_count += 1
-        exchange = LaneExchange(self.exchange_count, task, process, opened, ends)
-        process.exchanges[opened.tx] = exchange
-        return exchange
-
-    def send_rows(self, exchange: LaneExchange, rows: Rows) -> None:
-        """Open, rows, end mark."""
-        process, opened = exchange.process, exchange.opened
-        label = f"{process.name} tx{opened.tx} of {exchange.task.name}: "
-        kind = "shadow" if opened.is_shadow else "opened"
-        text = f"{label}{kind} {opened.groups} base {opened.base}"
-        self.stream(exchange, text, process.open, exchange)
-        if rows:
-            self.stream(exchange, f"{label}rows", process.receive, exchange, rows)
-        if self.rng.random() < SLOW_SHARE:
-            self.network.hold(exchange.number, int(self.rng.random() * SLOW_TICKS))
-        self.stream(exchange, f"{label}end mark", process.end_mark, exchange)
 
     def reachable(self, caller: WorkerProcess, worker: WorkerId) -> WorkerProcess | None:
         """A live process of a worker; a peer may still know the one before."""
         found = [
             process
             for process in (*self.processes.values(), *self.zombies)
-            if process.is_alive
+            if (process.is_alive or process.is_lost)
             and process.worker == worker
             and process.generation == caller.generation
         ]
@@ -132,69 +139,60 @@ class Cluster:
         for process in (self.processes.get(worker), *self.zombies):
             if (
                 process is not None
-                and process.is_alive
+                and (process.is_alive or process.is_lost)
                 and (process.worker, process.incarnation) == (worker, incarnation)
                 and process.generation == self.generation
             ):
                 return process
         return None
 
-    def stream(
-        self, exchange: LaneExchange, label: str, deliver: Callable[..., None], *args: Any
-    ) -> None:
-        """Something that a lane sends in an exchange."""
-        self.network.send(exchange.ends, exchange.number, label, deliver, *args)
-
-    def answer_exchange(self, exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
-        """Something that a worker sends in an exchange."""
-        task = exchange.task
-        kind = "refusal" if isinstance(answer, AnabranchError) else "outputs"
-        label = f"{task.name} gets {kind} of {exchange.process.name} tx{exchange.opened.tx}"
-        self.network.send(exchange.ends, None, label, self._answered, exchange, answer)
-
-    @staticmethod
-    def _answered(exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
-        if not exchange.is_broken:
-            exchange.task.answered(exchange, answer)
-
-    def break_exchange(self, exchange: LaneExchange) -> None:
-        """The stream ends; what is on its way may be lost, each side notices in its own time."""
-        exchange.is_broken = self.rng.random() < 0.7
-        process, task = exchange.process, exchange.task
-        ends = exchange.ends
-        name = f"{process.name} tx{exchange.opened.tx}"
-        if process.is_alive:
-            label = f"{name}: lane gone"
-            self.network.send(ends, exchange.number, label, process.lane_gone, exchange)
-        if task.is_alive:
-            error = ServiceUnavailable("simulated loss of a connection")
-            label = f"{task.name} lost {name}"
-            self.network.send(ends, None, label, task.answered, exchange, error)
-
     # -- processes --
 
-    def start_worker(self, worker: WorkerId, incarnation: int) -> None:
+    def process_of(self, worker: WorkerId, incarnation: int) -> WorkerProcess | None:
+        """A process of this life of the service, dead or alive."""
+        return next(
+            (
+                process
+                for process in (self.processes.get(worker), *self.zombies)
+                if process is not None
+                and (process.worker, process.incarnation) == (worker, incarnation)
+            ),
+            None,
+        )
+
+    def start_worker(
+        self, worker: WorkerId, incarnation: int, host: HostId, coordinator: CoordinatorProcess
+    ) -> WorkerProcess:
         """A new process for a worker; it has the operator, but does not know what it owns."""
+        process = WorkerProcess(self, worker, incarnation, host, coordinator)
         old = self.processes.get(worker)
-        if old is not None and old.is_alive:
-            self.zombies.append(old)
-        process = self.processes[worker] = WorkerProcess(self, worker, incarnation)
+        if coordinator is not self.coordinator or (old and old.incarnation > incarnation):
+            self.zombies.append(process)  # it was ordered long ago
+        else:
+            if old is not None and (old.is_alive or old.is_lost):
+                self.zombies.append(old)
+            self.processes[worker] = process
         process.handle(data.OperatorInstalled(OPERATOR))
+        return process
 
     def declare_down(self, process: WorkerProcess) -> None:
         """The coordinator learns (rightly or not) that a process is gone."""
         event = control.WorkerDown(process.worker, process.incarnation, "simulated end.")
         label = f"coordinator misses {process.name}"
-        self.network.send(("C", process.worker), None, label, self.coordinator.handle, event)
+        coordinator = self.coordinator
+        self.network.send(process, coordinator, None, label, coordinator.handle, event)
 
     def crash_driver(self) -> None:
         """The driver dies with its coordinator; workers and tasks follow, but not at once."""
         self.driver.stop()
         self.coordinator.is_alive = False
-        old = [p for p in (*self.processes.values(), *self.zombies) if p.is_alive]
-        for process in old:
-            delay = self.scheduler.delay(RESTART_TICKS)
-            self.scheduler.after(delay, f"{process.name} ends", process.crash)
+        if self.hosts is None:
+            old = [p for p in (*self.processes.values(), *self.zombies) if p.is_alive]
+            for process in old:
+                delay = self.scheduler.delay(RESTART_TICKS)
+                self.scheduler.after(delay, f"{process.name} ends", process.crash)
+        else:
+            self.hosts.driver_died()
         self.processes, self.zombies = {}, []
         delay = self.scheduler.delay(RESTART_TICKS)
         self.scheduler.after(delay, "service starts again", self._restart, self.generation)
@@ -216,6 +214,12 @@ class Cluster:
             installs = [p for p in self.processes.values() if p.is_alive]
         self._install(self.generation, self.driver.run, lanes, installs)
 
+    def _is_given_up(self, process: WorkerProcess) -> bool:
+        """Whether nobody waits for a process, of which nobody may hear that it has ended."""
+        view = self.coordinator.machine.workers.get(process.worker)
+        is_known = view is not None and view.incarnation == process.incarnation
+        return self.hosts is not None and not is_known
+
     def _install(
         self, generation: int, run: int, lanes: int, processes: list[WorkerProcess]
     ) -> None:
@@ -223,7 +227,9 @@ class Cluster:
             return  # another restart came first
         waiting = []
         for process in processes:
-            if process.machine.is_busy(OPERATOR) and process.is_alive:
+            if self._is_given_up(process):
+                continue
+            if process.is_alive and (process.machine.is_busy(OPERATOR) or self.is_asleep(process)):
                 waiting.append(process)
             else:
                 process.handle(data.OperatorInstalled(OPERATOR))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.errors import LocationNotWritable
+from anabranch.model.host import DRIVER
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.exhaustive import unhandled
+from anabranch.simulation.launcher import START_TICKS, DriverLauncher, Launcher
 from anabranch.simulation.oracle import GROUPS, OPERATOR
 from anabranch.simulation.order_handler import Job
+from anabranch.simulation.registry import SimulatedRegistry
 from anabranch.simulation.store import SimulatedManifest
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
-MANIFEST_TICKS, START_TICKS, INSTALL_TICKS = 5, 8, 12
+MANIFEST_TICKS = 5
 LATE_SHARE, FIRST_LATE_SHARE, LATE_TICKS = 0.08, 0.4, 60
 """Orders that take long: others overtake them. First grants often do: key groups flip meanwhile."""
 
@@ -24,18 +28,49 @@ LATE_SHARE, FIRST_LATE_SHARE, LATE_TICKS = 0.08, 0.4, 60
 class CoordinatorProcess:
     """One life of the driver's coordinator."""
 
-    __slots__ = ("cluster", "has_given_up", "is_alive", "machine", "stopped")
+    __slots__ = (
+        "cluster",
+        "end",
+        "generation",
+        "has_given_up",
+        "host",
+        "is_alive",
+        "launcher",
+        "machine",
+        "pending",
+        "scheduler",
+    )
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.is_alive = True
         self.has_given_up = False
-        self.stopped: set[tuple[WorkerId, int]] = set()
+        self.end, self.host, self.scheduler = "C", DRIVER, cluster.scheduler
+        self.generation = cluster.generation
+        self.pending: set[int] = set()
+        """Orders that are not answered."""
+        self.launcher = self._launcher()
         names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
-        self.machine, effects = protocol.CoordinatorMachine.create(initial_routing(GROUPS, names))
+        self.machine, effects = protocol.CoordinatorMachine.create(
+            initial_routing(GROUPS, names), self._first_hosts()
+        )
         self.register()
         for effect in effects:
             self._perform(effect)
+
+    def _launcher(self) -> Launcher:
+        hosts = self.cluster.hosts
+        return DriverLauncher(self) if hosts is None else SimulatedRegistry(self, hosts)
+
+    @property
+    def registry(self) -> SimulatedRegistry:
+        """What agents talk to."""
+        assert isinstance(self.launcher, SimulatedRegistry)
+        return self.launcher
+
+    def _first_hosts(self) -> tuple[protocol.HostJoined, ...]:
+        is_alone = self.cluster.hosts is None
+        return (protocol.HostJoined(DRIVER, None, {}),) if is_alone else ()
 
     def register(self) -> None:
         """Make the operator known, with what the store holds."""
@@ -54,7 +89,16 @@ class CoordinatorProcess:
         """Feed the machine and perform its effects in order."""
         if not self.is_alive:
             return
-        for effect in self.machine.handle(event):
+        checks = self.cluster.checks.hosts
+        before = checks.before(self.machine.fleet) if checks is not None else {}
+        effects = self.machine.handle(event)
+        if checks is not None:
+            checks.coordinator_step(self, event, before, effects)
+        if isinstance(event, protocol.WorkerDown):
+            self.launcher.down(event)
+        elif isinstance(event, protocol.OrderDone | protocol.OrderFailed):
+            self.pending.discard(event.order)
+        for effect in effects:
             self._perform(effect)
         gate = self.machine.gate
         if gate is not None and isinstance(event, protocol.LaneBegan) and gate.holds(event, GROUPS):
@@ -63,6 +107,8 @@ class CoordinatorProcess:
             fleet = self.machine.fleet
             self.has_given_up |= any(fleet.is_given_up(worker) for worker in fleet.workers)
         self.cluster.checks.coordinator_step(self, event)
+        if checks is not None:
+            checks.after_step(self)
 
     def _perform(self, effect: protocol.Effect) -> None:
         cluster = self.cluster
@@ -73,17 +119,16 @@ class CoordinatorProcess:
             case protocol.ConfirmFinish():
                 cluster.reply(effect.request, effect, "confirmed")
             case protocol.RefuseRequest():
+                self.has_given_up |= "do not reach" in str(effect.error)
                 cluster.reply(effect.request, effect, f"refused: {type(effect.error).__name__}")
             case protocol.BindQuery():
                 cluster.store.query_id, cluster.store.first = effect.query_id, effect.first
             case protocol.WriteManifest():
                 self._write_manifest(effect)
             case protocol.StartWorker():
-                schedule = cluster.scheduler
-                label = f"start {effect.worker}.{effect.incarnation}"
-                schedule.after(schedule.delay(START_TICKS), label, self._start, effect)
+                self.launcher.start(effect)
             case protocol.StopWorker():
-                self._stop(effect)
+                self.launcher.stop(effect)
             case protocol.SendOrder():
                 self._send(effect)
             case protocol.MoveEnded():
@@ -112,13 +157,6 @@ class CoordinatorProcess:
             self.cluster.checks.manifest_landed(manifest)
             self.cluster.moves.committed()
 
-    def _stop(self, effect: protocol.StopWorker) -> None:
-        self.stopped.add((effect.worker, effect.incarnation))
-        process = self.cluster.process(effect.worker, effect.incarnation)
-        if process is not None:
-            delay = self.cluster.scheduler.delay(START_TICKS)
-            self.cluster.scheduler.after(delay, f"{process.name} is stopped", process.crash)
-
     def _send(self, effect: protocol.SendOrder) -> None:
         cluster, order = self.cluster, effect.order
         if order.is_first_grant:
@@ -130,26 +168,26 @@ class CoordinatorProcess:
             delay = cluster.scheduler.delay(START_TICKS)
             cluster.scheduler.after(delay, f"{name} reaches nobody", self.handle, failed)
             return
+        if cluster.hosts is not None:
+            self.pending.add(effect.number)
+            cluster.hosts.in_flight.register(
+                self, process, partial(self._is_pending, effect), partial(self._lose, effect)
+            )
         text = f"{name}: {order.kind.value} {order.groups} {order.peer} v{order.version}"
         job = Job(process, effect)
         if cluster.rng.random() < (FIRST_LATE_SHARE if order.is_first_grant else LATE_SHARE):
-            cluster.scheduler.after(int(cluster.rng.random() * LATE_TICKS), text, job.arrive)
+            ticks = int(cluster.rng.random() * LATE_TICKS)
+            cluster.network.send_late(ticks, self, process, text, job.arrive)
         else:
-            cluster.network.send(("C", effect.worker), None, text, job.arrive)
+            cluster.network.send(self, process, None, text, job.arrive)
         again = cluster.faults.order_comes_again()
         if again is not None:
             cluster.count("orders_twice")
-            cluster.scheduler.after(again, f"{text} again", Job(process, effect).arrive)
+            job = Job(process, effect)
+            cluster.network.send_late(again, self, process, f"{text} again", job.arrive)
 
-    def _start(self, effect: protocol.StartWorker) -> None:
-        if not self.is_alive or (effect.worker, effect.incarnation) in self.stopped:
-            return
-        cluster = self.cluster
-        if cluster.faults.start_fails(effect.worker):
-            reason = "simulated failure to start."
-            self.handle(protocol.WorkerDown(effect.worker, effect.incarnation, reason))
-            return
-        cluster.start_worker(effect.worker, effect.incarnation)
-        started = protocol.WorkerStarted(effect.worker, effect.incarnation)
-        label = f"{effect.worker}.{effect.incarnation} has started"
-        cluster.scheduler.after(cluster.scheduler.delay(INSTALL_TICKS), label, self.handle, started)
+    def _is_pending(self, effect: protocol.SendOrder) -> bool:
+        return self.is_alive and effect.number in self.pending
+
+    def _lose(self, effect: protocol.SendOrder, is_cut: bool) -> None:
+        self.handle(protocol.OrderFailed(effect.number, "simulated silence."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, EpochGap, IncompleteBatch, ServiceUnavailable
+from anabranch.model.ids import HostId
 from anabranch.simulation.checks import Failure
 from anabranch.simulation.lane import SimulatedLane
 from anabranch.simulation.oracle import Outputs
@@ -12,7 +13,11 @@ from anabranch.simulation.oracle import Outputs
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
 
+EXECUTOR_TICKS = 150
+"""After so long, Spark misses an executor."""
 LAUNCH_TICKS, COMMIT_TICKS, KILL_TICKS = 3, 4, 30
+SLEEP_SHARE, SLEEP_TICKS = 0.8, 150
+"""Batches before which a query that sleeps has no rows for a while."""
 FAILURES_MAX = 4
 """Spark's default for failures of one task before the query fails."""
 
@@ -32,6 +37,8 @@ class SparkDriver:
         self.tasks: list[SimulatedLane] = []
         self.done: dict[int, SimulatedLane] = {}
         self.failures: dict[int, int] = {}
+        self.failed_on: dict[int, set[HostId]] = {}
+        """Hosts on which attempts of lanes have failed: Spark can be told to avoid them."""
         self.actions_left = 0
         """Further times that foreachBatch runs the plan of this batch."""
         self.skips_lanes = False
@@ -56,7 +63,7 @@ class SparkDriver:
         self.actions_left = 0
         self.is_stopped = False
         self.cluster.scheduler.note(f"query starts at batch {self.epoch} with {self.lanes} lanes")
-        self._execute()
+        self._execute_when_awake()
 
     def stop(self) -> None:
         """End the query; its tasks are killed, but not at once."""
@@ -75,10 +82,25 @@ class SparkDriver:
             or self.committed + 1 == len(self.cluster.oracle.batches)
         )
 
+    def _execute_when_awake(self) -> None:
+        """Run the next batch, as soon as there are rows for it."""
+        rng = self.cluster.sleep_rng
+        if rng is None or rng.random() >= SLEEP_SHARE:
+            self._execute()
+            return
+        self.is_running = True
+        delay = int(rng.random() * SLEEP_TICKS)
+        self.cluster.scheduler.after(delay, "query wakes up", self._wake_up, self.run)
+
+    def _wake_up(self, run: int) -> None:
+        if run == self.run:
+            self._execute()
+
     def _execute(self) -> None:
         self.run += 1
         self.is_running = True
         self.tasks, self.done, self.failures = [], {}, {}
+        self.failed_on = {}
         self.wanted = list(range(self.lanes))
         if self.skips_lanes and self.lanes > 1 and not self._is_last:  # a next batch must find it
             self.wanted = self.wanted[: 1 + int(self.cluster.rng.random() * (self.lanes - 1))]
@@ -95,8 +117,35 @@ class SparkDriver:
         self.attempts += 1
         task = SimulatedLane(self.cluster, self.run, self.epoch, lane, self.lanes, self.attempts)
         self.tasks.append(task)
-        scheduler = self.cluster.scheduler
+        scheduler = task.scheduler
         scheduler.after(scheduler.delay(LAUNCH_TICKS), "", task.begin)
+        if self.cluster.hosts is not None:
+            self.cluster.scheduler.after(EXECUTOR_TICKS, "", self._look_for, task)
+
+    def _look_for(self, task: SimulatedLane) -> None:
+        """Spark runs a task elsewhere whose executor it does not reach."""
+        hosts = self.cluster.hosts
+        if hosts is None or not self._counts(task) or hosts.is_closed:
+            return
+        if hosts.reaches(self.cluster.coordinator, task):
+            self.cluster.scheduler.after(EXECUTOR_TICKS, "", self._look_for, task)
+        else:
+            self._relaunch(task)
+
+    def host_lost(self, host: HostId) -> None:
+        """The service says that a host is lost: so are the tasks on it."""
+        for task in [task for task in self.tasks if task.host == host and self._counts(task)]:
+            self._relaunch(task)
+
+    def _counts(self, task: SimulatedLane) -> bool:
+        return task.run == self.run and task in self.tasks and task.lane not in self.done
+
+    def _relaunch(self, task: SimulatedLane) -> None:
+        self.tasks.remove(task)
+        self._kill_later(task)
+        if not self._has_other_attempt(task):
+            self.cluster.count("tasks_elsewhere")
+            self.launch(task.lane)
 
     def task_done(self, task: SimulatedLane) -> None:
         """An attempt has all outputs; the first one counts, as in Spark."""
@@ -136,7 +185,7 @@ class SparkDriver:
         self.committed = self.epoch
         self.epoch += 1
         if not self.is_finished:
-            self._execute()
+            self._execute_when_awake()
 
     # -- failures --
 
@@ -151,6 +200,7 @@ class SparkDriver:
             self._swallow()
             return
         self.failures[task.lane] = self.failures.get(task.lane, 0) + 1
+        self.failed_on[task.lane] = {*self.failed_on.get(task.lane, ()), task.host}
         if self.failures[task.lane] >= FAILURES_MAX:
             self._query_failed(error)
         elif not self._has_other_attempt(task):
@@ -180,4 +230,5 @@ class SparkDriver:
         if task.is_alive:
             scheduler = self.cluster.scheduler
             delay = scheduler.delay(KILL_TICKS)
-            scheduler.after(delay, f"kill {task.name}", task.kill)
+            coordinator, network = self.cluster.coordinator, self.cluster.network
+            network.send_late(delay, coordinator, task, f"kill {task.name}", task.kill)

@@ -26,6 +26,8 @@ class FaultState:
 
     __slots__ = (
         "failing_starts",
+        "hanging_calls",
+        "hanging_starts",
         "load_failures",
         "order_rng",
         "rng",
@@ -44,6 +46,8 @@ class FaultState:
         self.write_failures = 0
         self.load_failures = 0
         self.user_failures = 0
+        self.hanging_calls = 0
+        self.hanging_starts = 0
         self.failing_starts: dict[WorkerId, int] = {}
 
     def write_outcome(self) -> tuple[bool, bool]:
@@ -92,31 +96,45 @@ class FaultState:
         self.failing_starts[worker] = max(0, left - 1)
         return left > 0
 
+    def call_hangs(self) -> bool:
+        """Whether something between two hosts forgets the connection of a call."""
+        if not self.hanging_calls:
+            return False
+        self.hanging_calls -= 1
+        return True
+
+    def start_hangs(self) -> bool:
+        """Whether nobody ever hears of a start again."""
+        if not self.hanging_starts:
+            return False
+        self.hanging_starts -= 1
+        return True
+
     def other_lanes(self, lanes: int) -> int:
         """The number of lanes after a restart."""
         return 1 + int(self.rng.random() * LANES_MAX) if self.rng.random() < 0.5 else lanes
 
 
-def _any_process(cluster: Cluster) -> WorkerProcess | None:
+def any_process(cluster: Cluster) -> WorkerProcess | None:
     alive = [p for p in cluster.processes.values() if p.is_alive]
     return cluster.rng.choice(alive) if alive else None
 
 
 def crash_worker(cluster: Cluster) -> None:
     """A worker process dies; the coordinator notices later."""
-    _crash(cluster, _any_process(cluster))
+    _crash(cluster, any_process(cluster))
 
 
 def zombie_worker(cluster: Cluster) -> None:
     """The coordinator gives up a worker that still lives and goes on for a while."""
-    _crash(cluster, _any_process(cluster), is_zombie=True)
+    _crash(cluster, any_process(cluster), is_zombie=True)
 
 
 def break_stream(cluster: Cluster) -> None:
     """One exchange loses its connection."""
     exchanges = [e for task in cluster.driver.tasks for e in task.exchanges.values()]
     if exchanges:
-        cluster.break_exchange(cluster.rng.choice(exchanges))
+        cluster.exchanges.break_off(cluster.rng.choice(exchanges))
 
 
 def kill_task(cluster: Cluster) -> None:
@@ -204,7 +222,7 @@ def fail_user_code(cluster: Cluster) -> None:
 
 def fail_starts(cluster: Cluster) -> None:
     """A worker dies and its replacement does not start at once, or not at all."""
-    process = _any_process(cluster)
+    process = any_process(cluster)
     if process is not None:
         cluster.faults.failing_starts[process.worker] = 1 + int(cluster.rng.random() * 3)
         process.crash()
@@ -224,7 +242,7 @@ def _moving(cluster: Cluster, at_source: bool) -> WorkerProcess | None:
     """A process that gives key groups away, or gets them, in the reconfiguration that runs."""
     current = cluster.coordinator.machine.moves.current
     if current is None or not current.moves:
-        return _any_process(cluster)
+        return any_process(cluster)
     move = cluster.rng.choice(current.moves)
     process = cluster.processes.get(move.source if at_source else move.target)
     return process if process is not None and process.is_alive else None

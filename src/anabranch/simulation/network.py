@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from anabranch.simulation.scheduler import Scheduler
+from anabranch.model.ids import HostId
+from anabranch.simulation.scheduler import Scheduler, Timer
 
 MESSAGE_TICKS = 4
+
+
+class Endpoint(Protocol):
+    """Who sends and who receives."""
+
+    @property
+    def end(self) -> str:
+        """The coordinator, a lane or a worker, whichever process it is."""
+
+    @property
+    def host(self) -> HostId:
+        """Where it runs."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+
+    @property
+    def scheduler(self) -> Timer:
+        """By which it lives."""
 
 
 class Network:
@@ -22,23 +43,53 @@ class Network:
 
     def send(
         self,
-        ends: tuple[str, str],
+        source: Endpoint,
+        target: Endpoint,
         channel: object,
         label: str,
         deliver: Callable[..., None],
         *args: Any,
     ) -> None:
-        """Deliver after a while. `ends` are in sorted order; `channel` None: no order is kept."""
-        scheduler = self._scheduler
-        when = scheduler.now + scheduler.delay(MESSAGE_TICKS)
-        if self._cuts:
-            when = max(when, self._cuts.get(ends, 0))
+        """Deliver after a while; `channel` None: no order is kept."""
+        when = self._moment(source, target)
         if channel is not None:
             busy = self._busy_until.get(channel, 0)
             if busy > when:
                 when = busy
             self._busy_until[channel] = when
-        scheduler.at(when, label, deliver, *args)
+        self._schedule(when, source, target, label, deliver, args)
+
+    def _moment(self, source: Endpoint, target: Endpoint) -> int:
+        """When something that is sent now comes, if nothing of its channel is before it."""
+        scheduler = self._scheduler
+        when = scheduler.now + scheduler.delay(MESSAGE_TICKS)
+        if self._cuts:
+            return max(when, self._cuts.get(_pair(source.end, target.end), 0))
+        return when
+
+    def send_late(
+        self,
+        ticks: int,
+        source: Endpoint,
+        target: Endpoint,
+        label: str,
+        deliver: Callable[..., None],
+        *args: Any,
+    ) -> None:
+        """Deliver after so long."""
+        when = self._scheduler.now + ticks
+        self._schedule(when, source, target, label, deliver, args)
+
+    def _schedule(
+        self,
+        when: int,
+        source: Endpoint,
+        target: Endpoint,
+        label: str,
+        deliver: Callable[..., None],
+        args: tuple[Any, ...],
+    ) -> None:
+        self._scheduler.at(when, label, deliver, *args)
 
     def hold(self, channel: object, ticks: int) -> None:
         """Let the next message of a channel take at least so long."""
@@ -47,4 +98,8 @@ class Network:
 
     def cut(self, ends: tuple[str, str], ticks: int) -> None:
         """Partition two endpoints for a while."""
-        self._cuts[ends] = self._scheduler.now + ticks
+        self._cuts[_pair(*ends)] = self._scheduler.now + ticks
+
+
+def _pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)

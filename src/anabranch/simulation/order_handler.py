@@ -90,14 +90,15 @@ class Job:
         if not is_done:
             event = control.OrderFailed(number, "simulated end of the worker.")
         label = f"{process.name} order {number} {'done' if is_done else 'failed'}"
-        ends = ("C", process.worker)
-        process.cluster.network.send(ends, None, label, process.coordinator.handle, event)
+        coordinator = process.coordinator
+        network = process.cluster.network
+        network.send(process, coordinator, None, label, coordinator.handle, event)
 
     def _count(self, name: str, amount: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount
 
     def _after(self, ticks: int, action: Callable[[], None]) -> None:
-        scheduler = self.process.cluster.scheduler
+        scheduler = self.process.scheduler
         scheduler.after(scheduler.delay(ticks), "", self._go_on, action)
 
     def _go_on(self, action: Callable[[], None]) -> None:

@@ -36,29 +36,29 @@ class Summary:
             "steps": self.steps,
             "counts": dict(sorted(self.counts.items())),
             "failures": [
-                {**asdict(f), "trace": list(f.trace[-TAIL_LINES:]), "replay": replay(f.seed)}
+                {**asdict(f), "trace": list(f.trace[-TAIL_LINES:]), "replay": replay(f)}
                 for f in self.failures
             ],
         }
 
 
-def run_seeds(seeds: Iterable[int], failures_max: int = 1) -> Summary:
-    """Run scenarios until the seeds or the patience end."""
+def run_seeds(seeds: Iterable[int], failures_max: int = 1, hosts: bool = False) -> Summary:
+    """Run scenarios, with hosts or without, until the seeds or the patience end."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()  # what is there already need not be looked at again and again
     try:
-        return _run_seeds(seeds, failures_max)
+        return _run_seeds(seeds, failures_max, hosts)
     finally:
         gc.unfreeze()
         if was_enabled:
             gc.enable()
 
 
-def _run_seeds(seeds: Iterable[int], failures_max: int) -> Summary:
+def _run_seeds(seeds: Iterable[int], failures_max: int, hosts: bool) -> Summary:
     summary = Summary()
     for seed in seeds:
-        result = run_seed(seed)
+        result = run_seed(seed, hosts=hosts)
         if summary.scenarios % GARBAGE_SCENARIOS == 0:
             gc.collect()  # a cluster is one big cycle
         summary.scenarios += 1
@@ -71,12 +71,12 @@ def _run_seeds(seeds: Iterable[int], failures_max: int) -> Summary:
     return summary
 
 
-def replay(seed: int) -> str:
+def replay(result: ScenarioResult) -> str:
     """The command that runs one scenario again."""
-    return f"anabranch simulate --seed {seed}"
+    return f"anabranch simulate {'--hosts ' if result.has_hosts else ''}--seed {result.seed}"
 
 
 def describe(result: ScenarioResult) -> str:
     """A failed scenario for people."""
     tail = "\n".join(result.trace[-TAIL_LINES:])
-    return f"seed {result.seed} failed: {result.failure}\n{tail}\nreplay: {replay(result.seed)}"
+    return f"seed {result.seed} failed: {result.failure}\n{tail}\nreplay: {replay(result)}"

@@ -6,7 +6,17 @@ import hashlib
 import heapq
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Protocol
+
+
+class Timer(Protocol):
+    """Where a process lets things happen later."""
+
+    def after(self, delay: int, label: str, action: Callable[..., None], *args: Any) -> None:
+        """Run an action `delay` ticks from now."""
+
+    def delay(self, most: int) -> int:
+        """A random delay."""
 
 
 class Scheduler:

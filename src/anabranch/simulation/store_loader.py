@@ -31,7 +31,7 @@ class Stored:
 
     def load(self, effect: protocol.LoadGroups) -> None:
         """Read key groups, or what the transaction needs of them."""
-        scheduler = self.process.cluster.scheduler
+        scheduler = self.process.scheduler
         groups = (*effect.groups, *dict(effect.parts))
         label = f"{self.process.name} tx{effect.tx} load {groups} as of {effect.as_of}"
         scheduler.after(scheduler.delay(LOAD_TICKS), label, self._loaded, effect)
@@ -90,7 +90,7 @@ class Stored:
         if self.rng is None or record is None:
             return
         delay = 1 + int(self.rng.random() * REST_TICKS)
-        scheduler = self.process.cluster.scheduler
+        scheduler = self.process.scheduler
         scheduler.after(delay, "", self._bring_rest, group, record.session)
 
     def _bring_rest(self, group: KeyGroup, session: int) -> None:
@@ -127,7 +127,7 @@ class Stored:
         """Take something out of memory, some time."""
         if self.rng is not None:
             delay = 1 + int(self.rng.random() * EVICT_TICKS)
-            self.process.cluster.scheduler.after(delay, "", self._evict)
+            self.process.scheduler.after(delay, "", self._evict)
 
     def _evict(self) -> None:
         process, rng = self.process, self.rng

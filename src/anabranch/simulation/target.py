@@ -70,9 +70,18 @@ class Target:
 
     def await_arrivals(self, effect: protocol.AwaitArrivals) -> None:
         """Not for ever."""
-        expired = protocol.AwaitingExpired(effect.tx)
         self.process.cluster.count("awaited")
-        self.process.cluster.scheduler.after(AWAIT_TICKS, "", self.process.handle, expired)
+        self._expire_later(effect.tx)
+
+    def _expire_later(self, tx: int) -> None:
+        self.process.scheduler.after(AWAIT_TICKS, "", self._expire, tx)
+
+    def _expire(self, tx: int) -> None:
+        self.process.handle(protocol.AwaitingExpired(tx))
+        found = self.process.machine.transactions.get(tx)
+        is_alive = self.process.is_alive
+        if is_alive and found is not None and found.phase is protocol.TxPhase.AWAITING:
+            self._expire_later(tx)
 
     def fetch(self, effect: protocol.FetchGroups) -> None:
         """Ask the sources."""
@@ -170,11 +179,11 @@ class Target:
     def discard(self, effect: protocol.DiscardPart) -> None:
         """It is not."""
         _, _, then = self.offers.pop((effect.group, effect.session))
-        self.process.cluster.scheduler.after(1, "", then, False)
+        self.process.scheduler.after(1, "", then, False)
 
     def install(self, effect: protocol.InstallPart) -> None:
         """It is: put it in place, which takes a moment."""
-        scheduler = self.process.cluster.scheduler
+        scheduler = self.process.scheduler
         label = f"{self.process.name} installs {effect.group}"
         scheduler.after(scheduler.delay(INSTALL_TICKS), label, self._installed, effect)
 

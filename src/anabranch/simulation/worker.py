@@ -13,12 +13,12 @@ from anabranch.errors import (
     ProcessorError,
     ServiceUnavailable,
 )
-from anabranch.model.ids import KeyGroup, WorkerId
+from anabranch.model.ids import HostId, KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.lane import Answer, SimulatedLane
+from anabranch.simulation.exchanges import Forward, LaneExchange
 from anabranch.simulation.oracle import (
     OPERATOR,
     Changes,
@@ -29,31 +29,21 @@ from anabranch.simulation.oracle import (
     merge,
 )
 from anabranch.simulation.parcels import BINS
+from anabranch.simulation.scheduler import Timer
 from anabranch.simulation.source import Source
 from anabranch.simulation.store_loader import Stored
 from anabranch.simulation.target import Target
 
 if TYPE_CHECKING:
+    from anabranch.simulation.agent import SimulatedAgent
     from anabranch.simulation.calls import SimulatedCall
     from anabranch.simulation.cluster import Cluster
+    from anabranch.simulation.coordinator import CoordinatorProcess
     from anabranch.simulation.order_handler import Job
 
 APPLY_TICKS, PERSIST_TICKS = 3, 5
 SHADOW_TICKS = 24
 """Shadow transactions may have to wait for those that somebody waits for."""
-
-
-@dataclass(slots=True)
-class LaneExchange:
-    """One stream to a worker process, from a lane or from a worker that forwards rows."""
-
-    number: int
-    task: SimulatedLane | Forward
-    process: WorkerProcess
-    opened: protocol.TransactionOpened
-    ends: tuple[str, str]
-    rows: Rows = field(default_factory=dict)
-    is_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,58 +64,31 @@ class Work:
     outputs: dict[KeyGroup, Outputs] = field(default_factory=dict)
 
 
-class Forward:
-    """Rows of one transaction on their way to a new owner."""
-
-    __slots__ = ("effect", "exchange", "lane", "name", "process")
-
-    def __init__(self, process: WorkerProcess, effect: protocol.ForwardRows, lane: int) -> None:
-        self.process = process
-        self.effect = effect
-        self.lane = lane
-        self.name = f"{process.name} tx{effect.tx}"
-        self.exchange: LaneExchange | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether anybody waits for the outputs."""
-        return self.process.is_alive
-
-    def answered(self, exchange: LaneExchange, answer: Answer | AnabranchError) -> None:
-        """The new owner's answer, or the loss of the stream."""
-        process, effect = self.process, self.effect
-        if not process.is_alive or process.forwards.pop(self, False) is False:
-            return
-        if isinstance(answer, AnabranchError):
-            error = ServiceUnavailable(f"The new owner did not answer: {answer}")
-            process.handle(protocol.ForwardFailed(effect.tx, effect.target, error))
-            return
-        outputs, reports = process.forwarded.setdefault(effect.tx, ({}, []))
-        outputs.update(answer[0])
-        reports.extend(answer[1])
-        process.cluster.count("groups_forwarded", len(effect.groups))
-        process.handle(protocol.RowsForwarded(effect.tx, effect.target))
-
-
 class WorkerProcess:
     """One incarnation of a worker; a crash loses everything but what the store has."""
 
     __slots__ = (
+        "address",
+        "agent",
         "cache",
         "calls",
         "cleaned",
         "cluster",
         "coordinator",
+        "end",
         "exchanges",
         "forwarded",
         "forwards",
         "generation",
+        "host",
         "incarnation",
         "is_alive",
+        "is_lost",
         "jobs",
         "machine",
         "memory",
         "name",
+        "scheduler",
         "source",
         "stored",
         "target",
@@ -136,23 +99,37 @@ class WorkerProcess:
         "worker",
     )
 
-    def __init__(self, cluster: Cluster, worker: WorkerId, incarnation: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        worker: WorkerId,
+        incarnation: int,
+        host: HostId,
+        coordinator: CoordinatorProcess,
+    ) -> None:
         self.cluster = cluster
+        self.host = host
+        self.scheduler: Timer = cluster.scheduler
+        self.end: str = worker
         self.worker = worker
         self.incarnation = incarnation
-        self.generation = cluster.generation
-        self.name = f"{worker}.{cluster.generation}.{incarnation}"
+        self.generation = coordinator.generation
+        self.name: str = f"{worker}.{self.generation}.{incarnation}"
         self.is_alive = True
+        self.is_lost = False
+        """Whether it died with its host: nobody closes its connections."""
+        self.agent: SimulatedAgent | None = None
+        self.address = ""
         self.machine = protocol.WorkerMachine(BINS)
         self.memory: dict[KeyGroup, GroupState] = {}
         self.cache: dict[int, Cached] = {}
         self.work: dict[int, Work] = {}
         self.exchanges: dict[int, LaneExchange] = {}
         self.tx_count = 0
-        self.coordinator = cluster.coordinator
+        self.coordinator = coordinator
         self.forwards: dict[Forward, None] = {}
         self.forwarded: dict[int, tuple[dict[int, Outputs], list[TransactionReport]]] = {}
-        self.version: int = cluster.coordinator.machine.moves.context.next_version()
+        self.version: int = coordinator.machine.moves.context.next_version()
         """When the process began: whoever copies for an older order is late."""
         self.cleaned: dict[KeyGroup, int] = {}
         """Version of the last order to clean up."""
@@ -182,6 +159,11 @@ class WorkerProcess:
         if self.is_alive and not exchange.is_broken:
             self.handle(protocol.RowsComplete(exchange.opened.tx))
 
+    def is_receiving(self, tx: int) -> bool:
+        """Whether a lane still sends rows."""
+        found = self.machine.transactions.get(tx)
+        return found is not None and found.phase is protocol.TxPhase.RECEIVING
+
     def lane_gone(self, exchange: LaneExchange) -> None:
         """The stream broke."""
         if self.is_alive and exchange.opened.tx in self.exchanges:
@@ -191,15 +173,20 @@ class WorkerProcess:
         """The process ends; lanes notice later."""
         self.is_alive = False
         for exchange in list(self.exchanges.values()):
-            self.cluster.break_exchange(exchange)
+            self.cluster.exchanges.break_off(exchange)
         self.exchanges.clear()
         for forward in self.forwards:
             if forward.exchange is not None:
-                self.cluster.break_exchange(forward.exchange)
+                self.cluster.exchanges.break_off(forward.exchange)
         for call in list(self.calls):
             call.answer(None)
         for job in list(self.jobs):
             job.end(False)
+
+    def vanish(self) -> None:
+        """The host dies: nobody notices."""
+        self.is_alive, self.is_lost = False, True
+        self.exchanges.clear()
 
     # -- questions --
 
@@ -244,7 +231,7 @@ class WorkerProcess:
                 self.when_idle(groups, action)
 
     def _perform(self, effect: protocol.Effect) -> None:
-        schedule, name = self.cluster.scheduler, self.name
+        schedule, name = self.scheduler, self.name
         match effect:
             case protocol.DropOperator():
                 self.target.forget(list(self.memory))
@@ -287,7 +274,7 @@ class WorkerProcess:
                 self._answer(effect.tx)
             case protocol.RefuseTransaction():
                 exchange = self.exchanges.pop(effect.tx)
-                self.cluster.answer_exchange(exchange, effect.error)
+                self.cluster.exchanges.answer(exchange, effect.error)
             case _:
                 unhandled(effect)
 
@@ -311,7 +298,7 @@ class WorkerProcess:
 
     def _persist(self, tx: int) -> None:
         work = self.work[tx]
-        schedule = self.cluster.scheduler
+        schedule = self.scheduler
         changelog = f"{self.name}/{tx}" if any(work.changes.values()) else None
         lands, is_reported = self.cluster.faults.write_outcome()
         delay = schedule.delay(PERSIST_TICKS)
@@ -370,7 +357,7 @@ class WorkerProcess:
             TransactionReport(self.worker, tuple(groups), changelog)
             for changelog, groups in parts.items()
         )
-        self.cluster.answer_exchange(exchange, (outputs, (*reports, *passed_on)))
+        self.cluster.exchanges.answer(exchange, (outputs, (*reports, *passed_on)))
 
     def _end_shadow(self, tx: int) -> None:
         work = self.work.pop(tx, None)
@@ -383,17 +370,15 @@ class WorkerProcess:
         forward = Forward(self, effect, exchange.opened.lane)
         self.forwards[forward] = None
         process = cluster.reachable(self, effect.target)
-        if process is None:
+        if process is None or cluster.refuses(self, process):
             error = ServiceUnavailable("simulated loss of the new owner")
             label = f"{forward.name} cannot reach {effect.target}"
-            cluster.scheduler.after(1, label, forward.answered, exchange, error)
+            self.scheduler.after(1, label, forward.answered, exchange, error)
             return
-        a, b = self.worker, process.worker
-        ends = (a, b) if a < b else (b, a)
         tx = process.next_tx()
         opened = dataclasses.replace(
             exchange.opened, tx=tx, groups=effect.groups, version=effect.version
         )
-        forward.exchange = cluster.open_exchange(forward, process, ends, opened)
+        forward.exchange = cluster.exchanges.open(forward, process, opened)
         rows: Rows = {g: exchange.rows[g] for g in effect.groups if g in exchange.rows}
-        cluster.send_rows(forward.exchange, rows)
+        cluster.exchanges.send_rows(forward.exchange, rows)

@@ -21,11 +21,12 @@ from anabranch.processor.columnar.aggregates import (
 )
 from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.processor.columnar.decimals import DecimalAverage, DecimalSum
-from anabranch.processor.columnar.engine import ColumnarDefinition, nullable
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.hll import Correction, DistinctCount, precision_of
 from anabranch.processor.columnar.kernels import Average, Count, Kernel, Sum
 from anabranch.processor.columnar.selection import Extreme, Nth
 from anabranch.processor.columnar.sessions import SESSION_END, SESSION_START, SessionProcessor
+from anabranch.processor.sites import PlacedBy
 from anabranch.spark.columnar import (
     WATERMARK_DELAY,
     arrow_schema,
@@ -34,7 +35,8 @@ from anabranch.spark.columnar import (
     quoted,
     with_hash,
 )
-from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.plan import OperatorPlan, check_site
+from anabranch.state.columnar.layout import nullable
 
 _WINDOW = "__window"
 _OUTPUT_WINDOW = "window"
@@ -46,6 +48,7 @@ def plan_aggregate(
     window: Window | None,
     aggregates: Mapping[str, Aggregate],
     output_mode: str = "update",
+    placed_by: PlacedBy | None = None,
 ) -> OperatorPlan:
     """`df` grouped by keys and a time window, aggregated; see `anabranch.agg`."""
     output_mode = str(output_mode).lower()
@@ -59,6 +62,7 @@ def plan_aggregate(
     schema = _renamed(reference.schema, len(columns), window)
     check_names(schema.names)
     names = schema.names[: len(columns)]
+    check_site(placed_by, schema.fields[: len(columns)])
     rows, inputs = _inputs(df, columns, names, windows, aggregates)
     delay, closing = _event_time(schema, rows, len(columns), window)
     _check_mode(output_mode, closing)
@@ -83,9 +87,10 @@ def plan_aggregate(
         input_schema=arrow,
         output_schema=output,
         late=closing,
+        placed_by=placed_by,
     )
     return OperatorPlan(
-        input=with_hash(rows, key_names),
+        input=with_hash(rows, key_names, placed_by),
         definition=definition,
         output_schema=schema,
         time_mode="none" if closing is None else "eventtime",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,14 +19,19 @@ from anabranch.durability.names import initial_path
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.contract import INITIAL_ROWS, OperatorDefinition
-from anabranch.spark.clock import SparkClock
+from anabranch.spark.clock import PlannedSide, SparkClock
+from anabranch.spark.foreach_batch import watch
 from anabranch.spark.lane import LaneConfig, LaneFunction, lane_function
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.ticks import with_ticks
+from anabranch.transport.auth import Credentials
 
 LANE = "__lane"
 """Column with the lane, first in its outputs until they have left its stage."""
 
+
+_numbers = itertools.count()
+"""Of files with initial state."""
 
 ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
 """Off: to Spark our operators are stateless, and it would leave out lanes that get no rows."""
@@ -34,11 +41,16 @@ class Registry(Protocol):
     """The part of the coordinator that a new operator meets."""
 
     address: str
-    token: str
+    lane_credentials: Credentials
     keyspace: KeySpace
 
-    def register(self, name: str, definition: OperatorDefinition, initial: list[str]) -> int:
+    def register(
+        self, name: str, definition: OperatorDefinition, initial: list[str], side: PlannedSide
+    ) -> int:
         """Make the operator known to the workers; raises if its stored state does not fit."""
+
+    def has_committed(self, definition_id: int, query_id: str, epoch: int) -> bool:
+        """Whether all lanes of a query's batch have ended."""
 
 
 def attach(
@@ -49,34 +61,46 @@ def attach(
     name: str,
     lanes: int,
     own_stage: bool,
+    family: str | None = None,
 ) -> DataFrame:
-    """The operator's result as an ordinary streaming DataFrame."""
+    """The operator's result as an ordinary streaming DataFrame.
+
+    With a `family`, each query has state of its own, under a name that is made from it.
+    """
     if not plan.input.isStreaming:
         raise InvalidArgument(
             f"Operator '{name}' needs a streaming DataFrame (spark.readStream...), not a static "
             "one."
         )
     plan.input.sparkSession.conf.set(ADAPTIVE, "false")
-    clock.watch(name, plan)
-    initial = [] if plan.initial is None else [initial_path(name, 0)]
-    definition_id = coordinator.register(name, plan.definition, initial)
+    initial = [] if plan.initial is None else [initial_path(name, next(_numbers))]
+    mark = f"run_lane_{re.sub(r'[^0-9]', '', coordinator.address)}_"
+    side = PlannedSide.of(clock, plan, mark, family)
+    definition_id = coordinator.register(name, plan.definition, initial, side)
     if plan.initial is not None:  # kept in the location: the first batch may have to run again
         blobs.write(initial[0], encode_changelog({INITIAL_ROWS: plan.initial.toArrow()}))
     config = LaneConfig(
-        coordinator.address, coordinator.token, name, definition_id, coordinator.keyspace, lanes
+        coordinator.address,
+        coordinator.lane_credentials,
+        name,
+        definition_id,
+        coordinator.keyspace,
+        lanes,
     )
-    rows = with_ticks(plan, config)
+    rows = with_ticks(plan)
     group = F.pmod(F.col(HASH), F.lit(coordinator.keyspace.groups))
     lane = F.pmod(group, F.lit(lanes)).cast("int")
     carried = rows.repartitionById(lanes, lane)
+    function = f"{mark}{definition_id}"
+    watch(function, name, definition_id, coordinator)
     if own_stage:
         # All lanes run as tasks 0..lanes-1, whatever the user does with the result (union,
         # coalesce, head); it costs a second shuffle.
         schema = StructType([StructField(LANE, IntegerType(), False), *plan.output_schema.fields])
-        result = carried.mapInArrow(_numbered(lane_function(config)), schema)
+        result = carried.mapInArrow(_named(_numbered(lane_function(config)), function), schema)
         result = result.repartitionById(lanes, F.col(LANE)).drop(LANE)
     else:
-        result = carried.mapInArrow(lane_function(config), plan.output_schema)
+        result = carried.mapInArrow(_named(lane_function(config), function), plan.output_schema)
     for field in plan.output_schema.fields:
         # Spark finds event time and window columns by such marks, also ours.
         marks = dict(field.metadata)
@@ -85,6 +109,12 @@ def attach(
         if marks:
             result = result.withMetadata(field.name, marks)
     return result
+
+
+def _named(carry: LaneFunction, name: str) -> LaneFunction:
+    """With a name that says in Spark's plans which definition it is."""
+    carry.__name__ = name
+    return carry
 
 
 def _numbered(carry: LaneFunction) -> LaneFunction:

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.errors import InvalidArgument
+from anabranch.spark.ticks import TICKS, TICKS_MARK
 
-_TICKS = "anabranch_ticks_"
 _FIRST_TICK = '{"tick": 0}'
 _FORMAT = "v1"
 
@@ -65,7 +65,8 @@ class Checkpoint:
 
     def user_offsets(self, batch: int) -> list[str | None]:
         """The same without our ticks."""
-        return [offset for offset in self.offsets(batch) if not _is_tick(offset)]
+        offsets = enumerate(self.offsets(batch))
+        return [offset for number, offset in offsets if not self._is_ticks(number, offset)]
 
     def copy_for(self, result: DataFrame, target: Checkpoint) -> None:
         """Make a checkpoint from which a query of `result` goes on where this one stopped."""
@@ -97,6 +98,12 @@ class Checkpoint:
         lines = self._read(f"offsets/{batch}").splitlines()[:2]
         return "\n".join([*lines, *(_FIRST_TICK if tick else next(old) or "-" for tick in is_tick)])
 
+    def _is_ticks(self, source: int, offset: str | None) -> bool:
+        """Before the first tick only the mark tells; earlier releases made none."""
+        if offset is not None:
+            return offset.startswith('{"tick":')
+        return bool(self._files.exists(self._at(f"sources/{source}/{TICKS_MARK}")))
+
     def _at(self, name: str = "") -> Any:
         return self._path_of(f"{self.path.rstrip('/')}/{name}" if name else self.path)
 
@@ -127,10 +134,6 @@ class Checkpoint:
             self._copy_all(self._files, self._at(name), target._files, place, False, self._conf)
 
 
-def _is_tick(offset: str | None) -> bool:
-    return offset is not None and offset.startswith('{"tick":')
-
-
 def _sources(result: DataFrame) -> list[bool]:
     """The sources of a streaming plan as Spark will number them: which are ticks of ours?"""
     leaves = result._jdf.queryExecution().analyzed().collectLeaves()
@@ -139,4 +142,4 @@ def _sources(result: DataFrame) -> list[bool]:
         leaf = leaves.apply(at)
         if leaf.isStreaming() and not any(leaf.equals(known) for known in found):
             found.append(leaf)
-    return [_TICKS in leaf.toString() for leaf in found]
+    return [TICKS in leaf.toString() for leaf in found]

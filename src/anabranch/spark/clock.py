@@ -6,15 +6,18 @@ Spark persists both in its offset log, so a batch that runs again sees the same 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from anabranch.durability.spark_checkpoint import SparkCheckpoint
 from anabranch.errors import AnabranchError, ServiceUnavailable
-from anabranch.processor.contract import BatchTimes
+from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.progress import OperatorProgress
 
 _log = logging.getLogger("anabranch.service")
 
@@ -24,14 +27,20 @@ class SparkClock:
 
     def __init__(self) -> None:
         self._sessions: dict[str, SparkSession] = {}
-        self._time_modes: dict[str, str] = {}
         self._readers: set[str] = set()
+        self._progress: dict[str, OperatorProgress] = {}
 
-    def watch(self, operator: str, plan: OperatorPlan) -> None:
+    def watch(
+        self,
+        operator: str,
+        session: SparkSession,
+        definition: OperatorDefinition,
+        reads_clock: bool,
+    ) -> None:
         """Say where the operator's query will run."""
-        self._sessions[operator] = plan.input.sparkSession
-        self._time_modes[operator] = plan.time_mode
-        if plan.reads_clock:
+        self._sessions[operator] = session
+        self._progress[operator] = OperatorProgress(session, operator, definition)
+        if reads_clock:
             self._readers.add(operator)
         else:
             self._readers.discard(operator)
@@ -52,17 +61,11 @@ class SparkClock:
         late = previous.get().batchWatermarkMs() if previous.isDefined() else 0
         return BatchTimes(metadata.batchTimestampMs(), metadata.batchWatermarkMs(), late)
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        """Spark's own rule for batches without new rows: always for processing time, else when the
-        watermark has moved since the last batch."""
-        execution = self._execution(operator, query_id)
-        last = execution.lastExecution() if execution is not None else None
-        if last is None:
-            return False
-        if self._time_modes[operator] == "processingtime":
-            return True
-        watermark = int(execution.watermarkTracker().currentWatermark())
-        return watermark > int(last.offsetSeqMetadata().batchWatermarkMs())
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        """Put it into the query's progress."""
+        self._progress[operator].report(query_id, epoch, lanes, stats)
 
     def checkpoints(self, query_of: Callable[[str], str | None]) -> list[SparkCheckpoint]:
         """Those of the operators' queries that run now, as far as they can be read from here."""
@@ -81,11 +84,49 @@ class SparkClock:
         return list(found.values())
 
     def is_running(self, operator: str, query_id: str) -> bool:
-        """Whether a query is active."""
-        return self._execution(operator, query_id) is not None
+        """Whether a query is active, in whichever session."""
+        sessions = {id(session): session for session in list(self._sessions.values())}
+        return any(_execution(session, query_id) is not None for session in sessions.values())
 
     def _execution(self, operator: str, query_id: str) -> Any:
-        query = self._sessions[operator]._jsparkSession.streams().get(query_id)
-        if query is None:
-            return None
-        return query.streamingQuery() if hasattr(query, "streamingQuery") else query
+        return _execution(self._sessions[operator], query_id)
+
+
+@dataclass(frozen=True)
+class PlannedSide:
+    """What the driver knows of the queries that a definition is started as (`QuerySide`)."""
+
+    clock: SparkClock
+    session: SparkSession
+    definition: OperatorDefinition
+    reads_clock: bool
+    mark: str
+    """How the functions of this service's lanes are called in plans, before the number."""
+    family: str | None
+
+    @classmethod
+    def of(
+        cls, clock: SparkClock, plan: OperatorPlan, mark: str, family: str | None
+    ) -> PlannedSide:
+        """For a plan."""
+        session = plan.input.sparkSession
+        return cls(clock, session, plan.definition, plan.reads_clock, mark, family)
+
+    def watch(self, operator: str) -> None:
+        """The clock is asked for an operator of the definition from now on."""
+        self.clock.watch(operator, self.session, self.definition, self.reads_clock)
+
+    def definitions(self, query_id: str) -> set[int]:
+        """Numbers of this service's definitions in a query, read from its plan."""
+        execution = _execution(self.session, query_id)
+        if execution is None:
+            raise ServiceUnavailable(f"Query {query_id} has ended; this task's result is not used.")
+        plan = str(execution.logicalPlan().toString())
+        return {int(number) for number in re.findall(rf"\b{self.mark}(\d+)\(", plan)}
+
+
+def _execution(session: SparkSession, query_id: str) -> Any:
+    query = session._jsparkSession.streams().get(query_id)
+    if query is None:
+        return None
+    return query.streamingQuery() if hasattr(query, "streamingQuery") else query

@@ -22,8 +22,10 @@ from pyspark.sql.types import (
 from anabranch.errors import InvalidArgument
 from anabranch.model.keyspace import GROUP, HASH, OP
 from anabranch.processor.columnar.api import ColumnarProcessor
-from anabranch.processor.columnar.engine import ColumnarDefinition, nullable
-from anabranch.spark.plan import OperatorPlan, hash_of
+from anabranch.processor.columnar.definition import ColumnarDefinition
+from anabranch.processor.sites import PlacedBy
+from anabranch.spark.plan import OperatorPlan, check_site, hash_of
+from anabranch.state.columnar.layout import nullable
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """Metadata key of an event-time column, as Spark sets it."""
@@ -38,6 +40,7 @@ def plan_columnar(
     output_schema: StructType | str,
     *,
     event_time: str | None = None,
+    placed_by: PlacedBy | None = None,
 ) -> OperatorPlan:
     """A user's columnar processor on the rows of `df`, grouped by `keys`.
 
@@ -50,6 +53,7 @@ def plan_columnar(
     rest = [name for name in df.columns if name not in names]
     rows = df.select(*(as_column(k).alias(n) for k, n in zip(keys, names, strict=True)), *rest)
     schema = _output_type(df, output_schema)
+    check_site(placed_by, wanted)
     expires = processor.expiry is not None
     late = None
     if event_time is not None:
@@ -64,9 +68,10 @@ def plan_columnar(
         input_schema=arrow_schema(rows.schema),
         output_schema=nullable(arrow_schema(schema)),
         late=late,
+        placed_by=placed_by,
     )
     return OperatorPlan(
-        input=with_hash(rows, names),
+        input=with_hash(rows, names, placed_by),
         definition=definition,
         output_schema=schema,
         time_mode="eventtime" if expires else "none",
@@ -89,7 +94,7 @@ def check_names(names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def with_hash(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def with_hash(rows: DataFrame, keys: Sequence[str], placed_by: PlacedBy | None = None) -> DataFrame:
     """The rows with HASH first; maps in keys are sorted, so that equal ones match."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     for name in keys:
@@ -99,7 +104,9 @@ def with_hash(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
         if _has_map(types[name]):
             columns[name] = _sorted_maps(columns[name], types[name])
     hashed = [_hashable(columns[name], types[name]) for name in keys]
-    return rows.select(hash_of(hashed).alias(HASH), *(c.alias(n) for n, c in columns.items()))
+    site = None if placed_by is None else columns[placed_by.column]
+    placed = hash_of(hashed, placed_by, site)
+    return rows.select(placed.alias(HASH), *(c.alias(n) for n, c in columns.items()))
 
 
 def quoted(name: str) -> Column:

@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import Column, DataFrame, GroupedData
 
+from anabranch.errors import InvalidArgument, StateMismatch
+from anabranch.processor.sites import PlacedBy
 from anabranch.spark.grouping import GroupedStream
+from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.stateful import grouping_of
 
 METHODS = ("transformWithState", "transformWithStateInPandas")
+
+
+class Attach(Protocol):
+    """The service's own way to put an operator on a stream."""
+
+    def __call__(
+        self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None
+    ) -> DataFrame:
+        """The operator's result."""
 
 
 class MethodTakeover:
     """Replaces two methods of GroupedData while it is on; static DataFrames stay Spark's."""
 
     def __init__(
-        self, group_by: Callable[..., GroupedStream], is_free: Callable[[str], bool]
+        self,
+        attach: Attach,
+        is_free: Callable[[str], bool],
+        names: Mapping[str, str] | None,
+        placed_by: PlacedBy | None = None,
     ) -> None:
-        self._group_by = group_by
+        self._attach = attach
         self._is_free = is_free
+        self._names = dict(names or {})
+        self._placed_by = placed_by
+        given: Any = (*self._names, *self._names.values())
+        for what in given:
+            if not isinstance(what, str) or not what:
+                raise InvalidArgument(
+                    "names says under which name the state of a class is kept, as in "
+                    f"names={{'NewCounter': 'Counter'}}; got {what!r}."
+                )
         self._originals: dict[str, Any] = {}
         self._planning = threading.local()
 
@@ -47,13 +72,14 @@ class MethodTakeover:
             if inside or not grouped._df.isStreaming:
                 return original(grouped, statefulProcessor, *args, **kw)
             df, keys = grouping_of(grouped)
-            name = self._name_for(type(statefulProcessor).__name__)
-            stream = self._group_by(df, *keys)
+            kind = type(statefulProcessor).__name__
+            family = self._names.get(kind, kind)
+            stream = GroupedStream(self._attach_own, df, keys, None, self._placed(df, keys))
             self._planning.inside = True
             try:
                 # User code stays as it is, also where it goes on with union() or coalesce().
                 return getattr(stream, method)(
-                    statefulProcessor, *args, name=name, own_stage=True, **kw
+                    statefulProcessor, *args, name=family, own_stage=True, **kw
                 )
             finally:
                 self._planning.inside = False
@@ -62,10 +88,24 @@ class MethodTakeover:
         transform.__doc__ = original.__doc__
         return transform
 
-    def _name_for(self, processor: str) -> str:
+    def _placed(self, df: DataFrame, keys: list[Column]) -> PlacedBy | None:
+        """Streams that are not grouped by the site stay where hashes say."""
+        by = self._placed_by
+        return by if by is not None and by.column in df.select(*keys).columns else None
+
+    def _attach_own(self, plan: OperatorPlan, family: str, own_stage: bool) -> DataFrame:
         """State is kept under the processor's class name; further uses are numbered in order.
 
-        A name is free again when its query has ended: a cell that runs again finds its state.
+        Which query has which is settled when it begins. So a name whose state is of another shape
+        is left to the query that it belongs to.
         """
-        numbered = (f"{processor}-{use}" for use in itertools.count(2))
-        return next(name for name in itertools.chain([processor], numbered) if self._is_free(name))
+        for name in self._free_names(family):
+            try:
+                return self._attach(plan, name, own_stage, family)
+            except StateMismatch:
+                continue
+        raise AssertionError
+
+    def _free_names(self, family: str) -> Iterator[str]:
+        numbered = (f"{family}-{use}" for use in itertools.count(2))
+        return filter(self._is_free, itertools.chain([family], numbered))

@@ -1,4 +1,4 @@
-"""A grouped stream: the operators that can be put on it."""
+"""A grouped stream, and the operators that it offers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from pyspark.sql.types import StructType
 from anabranch.agg import Window
 from anabranch.errors import InvalidArgument
 from anabranch.processor.columnar.api import ColumnarProcessor
+from anabranch.processor.sites import PlacedBy
+from anabranch.spark.key_columns import check_key_columns
 from anabranch.spark.plan import OperatorPlan
 
 Attach = Callable[[OperatorPlan, str, bool], DataFrame]
 
 
 class GroupedStream:
-    """Made by `StateService.group_by`."""
+    """A streaming DataFrame grouped by keys. `StateService.group_by` makes it."""
 
     def __init__(
-        self, attach: Attach, df: DataFrame, keys: Sequence[str | Column], window: Any
+        self,
+        attach: Attach,
+        df: DataFrame,
+        keys: Sequence[str | Column],
+        window: Any,
+        placed_by: PlacedBy | None = None,
     ) -> None:
+        check_key_columns(df, keys)
         self._attach = attach
         self._df = df
         self._keys = keys
         self._window = window
+        self._placed_by = placed_by
         if window is not None and not isinstance(window, Window):
             raise InvalidArgument(
                 f"window must be made by agg.tumbling(), agg.sliding() or agg.session(), got "
@@ -45,9 +54,9 @@ class GroupedStream:
         name: str | None = None,
         own_stage: bool = False,
     ) -> DataFrame:
-        """PySpark's `GroupedData.transformWithState`; state is kept under `name`.
+        """Do what PySpark's `GroupedData.transformWithState` does; keep state under `name`.
 
-        Where union() or coalesce() follow directly, `own_stage` keeps them apart with a shuffle.
+        If union() or coalesce() follows directly, `own_stage=True` puts a shuffle between them.
         """
         return self._transform(
             statefulProcessor,
@@ -73,7 +82,7 @@ class GroupedStream:
         name: str | None = None,
         own_stage: bool = False,
     ) -> DataFrame:
-        """PySpark's `GroupedData.transformWithStateInPandas`; state is kept under `name`."""
+        """Do what `GroupedData.transformWithStateInPandas` does; keep state under `name`."""
         return self._transform(
             statefulProcessor,
             outputStructType,
@@ -94,10 +103,12 @@ class GroupedStream:
         own_stage: bool = False,
         **aggregates: Any,
     ) -> DataFrame:
-        """Columnar aggregates (see `anabranch.agg`), one output column for each keyword."""
+        """Aggregate by columns (see `anabranch.agg`). Each keyword makes one output column."""
         from anabranch.spark.aggregate import plan_aggregate
 
-        plan = plan_aggregate(self._df, self._keys, self._window, aggregates, outputMode)
+        plan = plan_aggregate(
+            self._df, self._keys, self._window, aggregates, outputMode, self._placed_by
+        )
         return self._attach(plan, name, own_stage)
 
     def process(
@@ -109,15 +120,21 @@ class GroupedStream:
         event_time: str | None = None,
         own_stage: bool = False,
     ) -> DataFrame:
-        """A columnar operator of your own (see `anabranch.ColumnarProcessor`).
+        """Run a columnar operator of your own (see `anabranch.ColumnarProcessor`).
 
-        With `event_time` (a column with a watermark), rows at or before the watermark are dropped.
+        `event_time` names a column with a watermark. The operator then drops rows at or before the
+        watermark.
         """
         from anabranch.spark.columnar import plan_columnar
 
         self._no_window("process")
         plan = plan_columnar(
-            self._df, self._keys, processor, outputStructType, event_time=event_time
+            self._df,
+            self._keys,
+            processor,
+            outputStructType,
+            event_time=event_time,
+            placed_by=self._placed_by,
         )
         return self._attach(plan, name, own_stage)
 
@@ -146,6 +163,7 @@ class GroupedStream:
             initial,
             event_time_column,
             use_pandas,
+            self._placed_by,
         )
         return self._attach(plan, name or type(processor).__name__, own_stage)
 

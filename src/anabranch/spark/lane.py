@@ -9,36 +9,66 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from operator import methodcaller
+from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.errors import AnabranchError, ServiceUnavailable, displaced
-from anabranch.model.ids import Epoch, KeyGroup, Lane
+from anabranch.errors import (
+    AccessRefused,
+    AnabranchError,
+    CallTimedOut,
+    NotReachable,
+    ServiceUnavailable,
+    displaced,
+)
+from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.model.routing import lane_groups
+from anabranch.model.spark_task import NO_TASK, SparkTask
 from anabranch.model.stats import add_stats
+from anabranch.processor.tally import add_to_accumulators
+from anabranch.processor.task_context import task_of
+from anabranch.protocol.coordinator_messages import Unreached
+from anabranch.spark.lane_host import host_names
+from anabranch.spark.lane_owners import Owners, Shadows
+from anabranch.spark.plain_errors import plain_errors
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Exchange, Peer
+from anabranch.transport.messages.kinds import Call
 from anabranch.transport.messages.lanes import (
     Begin,
     Finish,
+    LaneFailed,
     LaneGrant,
     LaneOwner,
+    LanePeer,
     TransactionDone,
     TransactionHeader,
     TransactionReports,
 )
 from anabranch.transport.spool import Spool
+from anabranch.transport.watch import watch_for_now
 
 ATTEMPTS_MAX = 6
 """Times that rows are sent before the task fails: a worker that dies each time is not bad luck."""
 
 RETRY_SECONDS = 0.2
+
+BRIEF_SECONDS_MAX = 3.0
+"""For an answer of the coordinator that needs nobody else."""
+
+CUTS_MAX = 3
+"""Times that a call to the coordinator is made anew because its connection was cut."""
+
+R = TypeVar("R")
+
+TELL_SECONDS_MAX = 5.0
+"""Nobody waits longer for a line in a log."""
 
 # Arrow loads what `filter` needs when it is first used: 0.4 s in a busy Python worker. A lane needs
 # it when its key groups first have two owners, in the middle of a rescale: so load it now.
@@ -47,10 +77,14 @@ pa.record_batch({HASH: [0]}).filter(pa.array([True]))
 
 @dataclass(frozen=True)
 class LaneConfig:
-    """What a task needs to reach the service; travels inside the task's closure."""
+    """What a task needs to reach the service; travels inside the task's closure.
+
+    The operator has the name that it was defined with; the coordinator says which one has the state
+    of the task's query.
+    """
 
     coordinator: str
-    token: str
+    credentials: Credentials
     operator: str
     definition: int
     keyspace: KeySpace
@@ -65,7 +99,10 @@ def lane_function(config: LaneConfig) -> LaneFunction:
 
     def run_lane(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _freeze_modules()
-        return LaneRun(config, LaneTask.current()).run(batches)
+        with plain_errors():
+            lane = LaneRun(config, LaneTask.current())
+            with plain_errors(lane.tell):
+                yield from lane.run(batches)
 
     return run_lane
 
@@ -84,6 +121,10 @@ class LaneTask:
     epoch: Epoch
     lane: Lane
     attempt: int
+    spark: SparkTask = NO_TASK
+    """For user code."""
+    run_id: str = ""
+    """Of the query, anew for each start."""
 
     @classmethod
     def current(cls) -> LaneTask:
@@ -98,7 +139,9 @@ class LaneTask:
                 "start it with writeStream."
             )
         lane = Lane(context.partitionId())
-        return cls(query_id, Epoch(int(epoch)), lane, context.taskAttemptId())
+        attempt, task = context.taskAttemptId(), task_of(context)
+        run_id = context.getLocalProperty("spark.jobGroup.id") or query_id
+        return cls(query_id, Epoch(int(epoch)), lane, attempt, task, run_id)
 
 
 class LaneRun:
@@ -109,7 +152,7 @@ class LaneRun:
         self._task = task
         self._coordinator = Peer(
             config.coordinator,
-            config.token,
+            config.credentials,
             "The state service of this query (was it stopped? then make a new one, define the "
             "operator again and start the query)",
         )
@@ -117,6 +160,13 @@ class LaneRun:
         self._row_schema = pa.schema([])
         self._outputs = Spool()
         self._transactions: list[TransactionDone] = []
+        self._tallies = b""
+        self._refusals: set[str] = set()
+        self._asked: list[LaneOwner] = []
+        self._failures: Counter[tuple[WorkerId, int]] = Counter()
+        """How often each process could not be reached."""
+        self._unreached: list[Unreached] = []
+        """What the coordinator is to hear of when the lane begins again."""
         groups = config.keyspace.groups
         self._missing: set[int] = set(lane_groups(self._task.lane, config.lanes, groups))
         """Key groups whose outputs have not arrived."""
@@ -130,7 +180,8 @@ class LaneRun:
                 break
             # At once the first time: a key group that has just moved is where the routing says.
             time.sleep(RETRY_SECONDS * (attempt - 1))
-            self._send_and_receive(self._begin(is_retry=True), self._rows)
+            grant = self._begin(is_retry=True)
+            self._send_and_receive(grant, self._rows)
         if self._missing:
             raise ServiceUnavailable(
                 f"Rows of operator '{self._config.operator}' were sent {ATTEMPTS_MAX} times, and "
@@ -138,9 +189,17 @@ class LaneRun:
                 "exits its process or runs out of memory looks like this: see the exit codes in "
                 "the driver's log."
             )
-        self._finish()
+        self._finish(grant)
+        add_to_accumulators(self._tallies)
         for batch in self._outputs:
             yield pa.RecordBatch.from_arrays(batch.columns[1:], names=batch.schema.names[1:])
+
+    def tell(self, error: AnabranchError) -> None:
+        """The driver's log says why a batch failed, if the driver can be reached."""
+        task = self._task
+        failed = LaneFailed(self._config.operator, task.run_id, task.epoch, error._message)
+        with contextlib.suppress(AnabranchError):
+            self._coordinator.call(failed, TELL_SECONDS_MAX)
 
     def _keep(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -160,6 +219,8 @@ class LaneRun:
         task = self._task
         if task.lane >= self._config.lanes:
             raise displaced(self._config.operator)
+        watch_for_now(self._config.coordinator, self._config.credentials)
+        unreached, self._unreached = tuple(self._unreached), []
         begin = Begin(
             self._config.operator,
             self._config.definition,
@@ -169,28 +230,52 @@ class LaneRun:
             self._config.lanes,
             task.attempt,
             is_retry,
+            host_names(self._config.coordinator),
+            unreached,
         )
-        return self._coordinator.call(begin)
+        try:
+            return self._ask(begin, replace(begin, is_retry=True), not unreached)
+        except NotReachable:
+            self._unreached += unreached
+            raise
 
-    def _finish(self) -> None:
+    def _finish(self, grant: LaneGrant) -> None:
         stats: dict[str, int] = {"rows_input": self._rows.num_rows}
         for transaction in self._transactions:
             add_stats(stats, transaction.stats)
         finish = Finish(
-            self._config.operator,
+            grant.operator,
+            grant.definition,
             self._task.epoch,
             self._task.lane,
             self._config.lanes,
             tuple(self._transactions),
             stats,
+            host_names(self._config.coordinator),
         )
-        self._coordinator.call(finish)
+        self._ask(finish, finish)
+
+    def _ask(self, request: Call[R], again: Call[R], is_brief: bool = True) -> R:
+        """A plain call first, which costs half. Whatever it came to, the coordinator may be asked
+        again: patiently, and anew if the connection was cut.
+        """
+        if is_brief:
+            with contextlib.suppress(CallTimedOut):
+                return self._coordinator.call(request, BRIEF_SECONDS_MAX)
+        for _ in range(CUTS_MAX):
+            try:
+                return self._coordinator.call_patiently(again)
+            except NotReachable as error:
+                if not error.is_cut:
+                    raise
+        return self._coordinator.call_patiently(again)
 
     # -- exchanges --
 
     def _send_and_receive(self, grant: LaneGrant, batches: Iterable[pa.RecordBatch]) -> None:
         """One try with every owner of a missing key group; failed ones stay missing."""
-        owners = _Owners(grant.owners, self._missing, self._config.keyspace)
+        owners = Owners(grant.owners, self._missing, self._config.keyspace)
+        self._asked = owners.members
         exchanges: dict[int, Exchange] = {}
         shadows = self._open_shadows(grant)
         try:
@@ -199,7 +284,8 @@ class LaneRun:
             for batch in batches:
                 for index, part in owners.divide(batch):
                     if index in exchanges:
-                        self._guard(exchanges, index, partial(exchanges[index].write, part))
+                        write = partial(exchanges[index].write, part)
+                        self._guard(exchanges, index, write)
                 if shadows is not None:
                     shadows.write(batch)
             if shadows is not None:
@@ -215,11 +301,11 @@ class LaneRun:
             if shadows is not None:
                 shadows.close()
 
-    def _open_shadows(self, grant: LaneGrant) -> _Shadows | None:
+    def _open_shadows(self, grant: LaneGrant) -> Shadows | None:
         """Future owners process the rows too; what they answer is dropped."""
         if not grant.shadows:
             return None
-        shadows = _Shadows(_Owners(grant.shadows, self._missing, self._config.keyspace))
+        shadows = Shadows(Owners(grant.shadows, self._missing, self._config.keyspace))
         for index, member in enumerate(shadows.owners.members):
             with contextlib.suppress(ServiceUnavailable):
                 shadows.exchanges[index] = self._open(grant, member, is_shadow=True)
@@ -233,6 +319,9 @@ class LaneRun:
             opened = step()
         except ServiceUnavailable as error:
             self._failure: AnabranchError = error
+            self._check_refusal(error)
+            if isinstance(error, NotReachable):
+                self._note_unreached(self._asked[index], error)
             failed = exchanges.pop(index, None)
             if failed is not None:
                 failed.close()
@@ -240,13 +329,36 @@ class LaneRun:
         if opened is not None:
             exchanges[index] = opened
 
+    def _check_refusal(self, error: ServiceUnavailable) -> None:
+        """Asking again helps only if the worker is elsewhere by now, and another process there."""
+        if isinstance(error, AccessRefused):
+            if str(error) in self._refusals:
+                raise error
+            self._refusals.add(str(error))
+
+    def _note_unreached(self, owner: LaneOwner, error: NotReachable) -> None:
+        """What the coordinator is to hear of; a connection that was reset may be had again."""
+        relay = owner.relay
+        process = owner.worker, owner.incarnation
+        self._failures[process] += 1
+        if not error.is_cut and self._failures[process] < 2:
+            return
+        if relay is not None and error.address == relay.address:
+            self._unreached.append(Unreached(relay.worker, relay.incarnation))
+        elif relay is not None:
+            self._unreached.append(Unreached(*process, relay.worker))
+        elif error.address == owner.address:
+            self._unreached.append(Unreached(*process))
+
     def _open(self, grant: LaneGrant, owner: LaneOwner, is_shadow: bool = False) -> Exchange:
         if owner.address is None:
             raise ServiceUnavailable(f"Worker {owner.worker} has just gone away.")
+        target = LanePeer(owner.worker, owner.incarnation, owner.address)
+        first = owner.relay or target
         task = self._task
         header = TransactionHeader(
-            operator=self._config.operator,
-            definition=self._config.definition,
+            operator=grant.operator,
+            definition=grant.definition,
             epoch=task.epoch,
             base=grant.base,
             lane=task.lane,
@@ -258,8 +370,10 @@ class LaneRun:
             initial=grant.initial,
             waits=grant.waits,
             is_shadow=is_shadow,
+            task=task.spark,
+            relay_to=None if owner.relay is None else target,
         )
-        peer = Peer(owner.address, self._config.token, f"Worker {owner.worker}")
+        peer = Peer(first.address, self._config.credentials, f"Worker {first.worker}")
         return peer.exchange(header)
 
     def _receive(self, exchange: Exchange) -> None:
@@ -275,70 +389,7 @@ class LaneRun:
             raise ServiceUnavailable("A worker ended its answer without a report.")
         for batch in received:
             self._outputs.append(batch)
+        self._tallies += report.tallies
         for transaction in report.transactions:
             self._transactions.append(transaction)
             self._missing.difference_update(transaction.report.groups)
-
-
-class _Shadows:
-    """Exchanges with future owners; their failures are not the lane's."""
-
-    def __init__(self, owners: _Owners) -> None:
-        self.owners = owners
-        self.exchanges: dict[int, Exchange] = {}
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Send them their rows."""
-        for index, part in self.owners.divide(batch):
-            self._try(index, methodcaller("write", part))
-
-    def end(self, schema: pa.Schema) -> None:
-        """Send the end mark and wait until it has arrived, not until they are done."""
-        for index in list(self.exchanges):
-            self._try(index, methodcaller("done_writing", schema))
-            self._try(index, methodcaller("read"))
-
-    def close(self) -> None:
-        """Give up what is left."""
-        for exchange in self.exchanges.values():
-            exchange.close()
-
-    def _try(self, index: int, step: Callable[[Exchange], object]) -> None:
-        exchange = self.exchanges.get(index)
-        if exchange is None:
-            return
-        try:
-            step(exchange)
-        except AnabranchError:  # it catches up another way
-            del self.exchanges[index]
-            exchange.close()
-
-
-class _Owners:
-    """The workers that own a lane's missing key groups, and how a batch is divided among them."""
-
-    def __init__(self, owners: Iterable[LaneOwner], missing: set[int], keyspace: KeySpace) -> None:
-        self.members: list[LaneOwner] = []
-        self._keyspace = keyspace
-        self._owner_of = np.full(keyspace.groups, -1, dtype=np.int64)
-        covered = 0
-        for owner in owners:
-            groups = [group for group in owner.groups if group in missing]
-            covered += len(owner.groups)
-            if groups:
-                self._owner_of[groups] = len(self.members)
-                self.members.append(replace(owner, groups=tuple(groups)))
-        whole = sum(len(member.groups) for member in self.members) == covered == len(missing)
-        self._is_single = whole and len(self.members) == 1
-
-    def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Rows for each member."""
-        if self._is_single:
-            yield 0, batch
-            return
-        hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-        owner_of_row = self._owner_of[self._keyspace.group_of(hashes)]
-        for index in range(len(self.members)):
-            part = batch.filter(pa.array(owner_of_row == index))
-            if part.num_rows:
-                yield index, part

@@ -120,6 +120,7 @@ def _row_shapes(
             state_types.spark_struct(known["value"]),
             known["user_key"] and state_types.spark_struct(known["user_key"]),
             1 if known["ttl"] else None,
+            tuple(description.get("removed", {}).get(name, {}).items()),
         )
         found[name] = _row_shape(spec, key_schema, layout(spec), flatten)
     payload = T.StructType([T.StructField(TIMER_COLUMN, T.LongType())])

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidArgument
+from anabranch.spark.plain_errors import plain_errors
 from anabranch.spark.state_metadata import METADATA_SCHEMA, metadata_rows
 from anabranch.spark.state_reader import StateReader, StateSelection
 
@@ -77,9 +78,11 @@ class StateSource(DataSource):
     def name(cls) -> str:
         return STATE_FORMAT
 
+    @plain_errors()
     def schema(self) -> StructType:
         return self._open().schema
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         opened = self._open()
         if schema != opened.schema:
@@ -111,15 +114,17 @@ class MetadataSource(DataSource):
     def name(cls) -> str:
         return METADATA_FORMAT
 
+    @plain_errors()
     def schema(self) -> StructType:
         _location(self.options, ())
         return METADATA_SCHEMA
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         return _MetadataReader(_location(self.options, ()))
 
 
-class _Part(InputPartition):
+class _TaskGroups(InputPartition):
     """Key groups that one task reads."""
 
     def __init__(self, groups: tuple[int, ...]) -> None:
@@ -134,13 +139,15 @@ class _PartitionReader(DataSourceReader):
         self._reader = reader
         self._number = number
 
+    @plain_errors()
     def partitions(self) -> list[InputPartition]:
-        return [_Part(groups) for groups in self._reader.partitions(self._number)]
+        return [_TaskGroups(groups) for groups in self._reader.partitions(self._number)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Part)
-        for table in self._reader.read(partition.groups):
-            yield from table.to_batches(max_chunksize=10_000)
+        assert isinstance(partition, _TaskGroups)
+        with plain_errors():
+            for table in self._reader.read(partition.groups):
+                yield from table.to_batches(max_chunksize=10_000)
 
 
 class _MetadataReader(DataSourceReader):
@@ -149,6 +156,7 @@ class _MetadataReader(DataSourceReader):
     def __init__(self, location: str) -> None:
         self._location = location
 
+    @plain_errors()
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         return iter(metadata_rows(self._location))
 

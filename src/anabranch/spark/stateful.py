@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
@@ -18,9 +16,14 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 from anabranch.errors import InvalidArgument, ProcessorError
 from anabranch.model.keyspace import HASH
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
-from anabranch.processor.rows.frames import BY_NAME, SAFE
+from anabranch.processor.rows.frame_limits import LIMITS
+from anabranch.processor.rows.frames import BY_NAME, INTEGERS_AS_DECIMALS, SAFE
 from anabranch.processor.rows.handle import RecordingHandle
-from anabranch.spark.plan import OperatorPlan, hash_of
+from anabranch.processor.sites import PlacedBy
+from anabranch.processor.tally import Tally, counting
+from anabranch.processor.user_code import loads
+from anabranch.processor.user_error import user_failure
+from anabranch.spark.plan import OperatorPlan, check_site, hash_of
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 
@@ -30,6 +33,8 @@ _CONVERSIONS = {
     SAFE: "spark.sql.execution.pandas.convertToArrowArraySafely",
     BY_NAME: "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName",
 }
+_COERCION = "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
+"""Not known to every release: unset, it is off."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ def plan_transform_with_state(
     initialState: InitialState | None = None,
     eventTimeColumnName: str = "",
     use_pandas: bool = False,
+    placed_by: PlacedBy | None = None,
 ) -> OperatorPlan:
     """Plan `grouped_df.groupBy(*keys).transformWithState(...)`; checks and errors are Spark's."""
     _refuse_connect(grouped_df)
@@ -85,6 +91,7 @@ def plan_transform_with_state(
     # 1. The two inputs
     rows = _keyed(grouped_df, keys)
     initial = _initial(initialState, rows)
+    site_at = check_site(placed_by, rows.key_fields)
     # 2. Spark's own analysis finds bad modes, columns and types, in its own words
     _check_with_spark(
         rows, initial, statefulProcessor, output,
@@ -111,22 +118,38 @@ def plan_transform_with_state(
         deleted=frozenset(handle.deleted),
         use_pandas=use_pandas,
         timezone=str(conf.get("spark.sql.session.timeZone")),
-        settings=tuple(
-            (name, str(conf.get(key)).lower() == "true") for name, key in _CONVERSIONS.items()
+        settings=(
+            *((name, _is_true(conf.get(key))) for name, key in _CONVERSIONS.items()),
+            (INTEGERS_AS_DECIMALS, _is_true(conf.get(_COERCION, "false"))),
         ),
+        limits=_defaults(grouped_df.sparkSession, LIMITS),
+        placed_by=placed_by,
     )
     delay = None
     if watermark_at is not None:
         delay = int(grouped_df.schema.fields[watermark_at].metadata[WATERMARK_DELAY])
     return OperatorPlan(
-        input=_hashed(rows),
+        input=_hashed(rows, placed_by, site_at),
         definition=definition,
         output_schema=output,
         time_mode=time_mode,
         reads_clock=time_mode != "none",
-        initial=None if initial is None else _hashed(initial),
+        initial=None if initial is None else _hashed(initial, placed_by, site_at),
         event_time_column=eventTimeColumnName or None,
         watermark_delay_ms=delay,
+    )
+
+
+def _is_true(setting: Any) -> bool:
+    return str(setting).lower() == "true"
+
+
+def _defaults(spark: SparkSession, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """What settings are where nobody sets them; this PySpark may not have all of them."""
+    jvm: Any = spark._jvm
+    fresh = jvm.org.apache.spark.sql.internal.SQLConf()
+    return tuple(
+        (name, str(fresh.getConfString(name))) for name in names if fresh.isModifiable(name)
     )
 
 
@@ -232,18 +255,16 @@ def _pre_init(pickled: bytes, name: str, time_mode: str) -> RecordingHandle:
     """Run `init` on a copy, as Spark does in the driver, to learn the state variables."""
     handle = RecordingHandle(time_mode, _struct)
     try:
-        processor: StatefulProcessor = cloudpickle.loads(pickled)
-        processor.init(handle)
-        processor.close()
+        with counting(Tally()):  # Spark, too, counts nothing in the driver
+            processor: StatefulProcessor = loads(pickled)
+            processor.init(handle)
+            processor.close()
     except PySparkException:
         raise
     except Exception as error:
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
-        text = "".join(traceback.format_exception(type(error), error, trace))
-        raise ProcessorError(
-            f"{name}.init or close failed in the driver:\n{text}"
-            "They run there once on a copy of the processor. Fix the processor."
-        ) from error
+        what = f"{name}.init or close failed in the driver"
+        advice = "They run there once on a copy of the processor. Fix the processor."
+        raise ProcessorError(user_failure(what, error, advice)) from None
     return handle
 
 
@@ -254,5 +275,7 @@ def _watermark_at(frame: DataFrame) -> int | None:
     return None
 
 
-def _hashed(keyed: _Keyed) -> DataFrame:
-    return keyed.frame.select(hash_of(keyed.keys).alias(HASH), F.col("*"))
+def _hashed(keyed: _Keyed, placed_by: PlacedBy | None, site_at: int | None) -> DataFrame:
+    keys = keyed.keys
+    hashed = hash_of(keys, placed_by, None if site_at is None else keys[site_at])
+    return keyed.frame.select(hashed.alias(HASH), F.col("*"))

@@ -19,12 +19,13 @@ from pyspark.sql import functions as F
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.manifest import FileRef, Manifest, file_ref
+from anabranch.durability.manifest_content import Content
 from anabranch.durability.names import changelog_path
 from anabranch.durability.pages import DueColumn
 from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, StateMismatch
 from anabranch.model.keyspace import HASH, KeySpace
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.contract import OperatorDefinition
 from anabranch.processor.rows.definition import RowOperatorDefinition
 from anabranch.spark.checkpoint_folder import Checkpoint
@@ -312,8 +313,7 @@ def _commit(
             epoch=batch,
             keyspace=record.keyspace,
             description=definition.description,
-            changelogs=tuple(sorted(refs, key=lambda ref: ref.path)),
-            snapshots=(),
+            content=Content.of(sorted(refs, key=lambda ref: ref.path), ()),
             committed_at=int(time.time() * 1000),
             extra={"imported": True},
         )

@@ -15,7 +15,7 @@ from anabranch.errors import StateMismatch
 from anabranch.model.keyspace import HASH, OP, UPSERT
 from anabranch.processor.columnar.aggregates import WINDOW_START, Measure
 from anabranch.processor.columnar.decimals import DecimalAverage, DecimalSum
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.hll import DistinctCount
 from anabranch.processor.columnar.kernels import Average, Count, Kernel, Sum
 from anabranch.processor.columnar.selection import Extreme, Nth
@@ -77,7 +77,10 @@ def timer_section(read: Read, definition: RowOperatorDefinition) -> DataFrame:
 
 def _keyed(frame: DataFrame, definition: RowOperatorDefinition, rest: Named) -> DataFrame:
     keys = _fields(frame, "key", definition.key_schema, "key.", "the key")
-    hashed = hash_of([column for _, column in keys])
+    site = None
+    if definition.placed_by is not None:
+        site = keys[definition.key_schema.names.index(definition.placed_by.column)][1]
+    hashed = hash_of([column for _, column in keys], definition.placed_by, site)
     return _entries(frame, hashed, [*keys, *rest])
 
 
@@ -141,8 +144,8 @@ def aggregate_section(read: Read, definition: ColumnarDefinition) -> DataFrame:
     state = _state_columns(measures, values, value_kind)
     if not sessions:
         named = [column.alias(name) for name, column in (*keys, *state)]
-        hashed = with_hash(frame.select(*named), [name for name, _ in keys])
-        return _with_op(hashed)
+        names = [name for name, _ in keys]
+        return _with_op(with_hash(frame.select(*named), names, definition.placed_by))
     parts = [column.alias(name) for name, column in (*bounds, *state)]
     rows = frame.select(*(column.alias(n) for n, column in keys), F.struct(*parts).alias("__s"))
     names = [name for name, _ in keys]
@@ -150,7 +153,7 @@ def aggregate_section(read: Read, definition: ColumnarDefinition) -> DataFrame:
         F.array_sort(F.collect_list("__s"), _by_start).alias("sessions"),
         F.min("__s.end").alias("next_end"),
     )
-    return _with_op(with_hash(collected, names))
+    return _with_op(with_hash(collected, names, definition.placed_by))
 
 
 def _by_start(a: Column, b: Column) -> Column:

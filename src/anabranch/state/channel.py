@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,7 +51,7 @@ class ChannelledState:
     As of an epoch, the state is what `inner` becomes when all that is waiting is applied to it.
     """
 
-    __slots__ = ("_before", "inner", "is_inner_begun", "waiting")
+    __slots__ = ("_adding", "_before", "inner", "is_inner_begun", "waiting")
 
     def __init__(self, inner: GroupState) -> None:
         self.inner = inner
@@ -58,21 +59,30 @@ class ChannelledState:
         """By epoch."""
         self._before: tuple[Waiting, ...] = ()
         self.is_inner_begun = True
+        self._adding = threading.Lock()
+        """Rows are put aside while another transaction is applied, so without the lock of the
+        operator's turn; what an import brings may be installed just then."""
 
     def begin(self) -> None:
         """Start a transaction."""
         self.inner.begin()
         self._before, self.is_inner_begun = self.waiting, True
 
-    def begin_deferred(self) -> None:
+    def defer(self, some: Waiting) -> None:
         """Start a transaction that only adds to the channel: `inner` may be busy."""
-        self._before, self.is_inner_begun = self.waiting, False
+        with self._adding:
+            self._before, self.is_inner_begun = self.waiting, False
+            self.waiting = (*self.waiting, some)
 
     def undo(self) -> None:
         """Go back to the last `begin`."""
         if self.is_inner_begun:
             self.inner.undo()
         self.waiting = self._before
+
+    def settle(self) -> None:
+        """The last transaction is final, and there is none yet: forget how to undo it."""
+        self.inner.begin()
 
     def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
         """Entries and, unless only keys are wanted, waiting rows."""
@@ -88,7 +98,9 @@ class ChannelledState:
         rest, channel = _split(sections)
         if rest:
             self.inner.install(rest)
-        if channel is not None:
+        if channel is None:
+            return
+        with self._adding:
             same = self._before is self.waiting
             self.waiting = _changed(self.waiting, channel)
             self._before = self.waiting if same else _changed(self._before, channel)

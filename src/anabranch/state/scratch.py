@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from anabranch.errors import LocationNotWritable
+from anabranch.state.access import PRIVATE, make_folders
 
 _PREFIX = "anabranch-scratch-"
 _OWNER = "owner"
@@ -34,7 +35,7 @@ class Scratch:
     def __init__(self, parent: str | None = None) -> None:
         base = Path(parent or tempfile.gettempdir()).absolute()
         try:
-            base.mkdir(parents=True, exist_ok=True)
+            make_folders(str(base), PRIVATE)
             sweep(base)
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
             self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
@@ -57,6 +58,7 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
         assert self._janitor.stdin is not None
         self._janitor.stdin.close()
+        # no limit: it ends with its input, and has nothing left to remove
         self._janitor.wait()
         os.close(self._owner)
 

@@ -1,14 +1,28 @@
-"""The service's token: every call must carry it; it travels in headers, never on a command line."""
+"""What callers have: a token in the headers, never on a command line, and whom they trust."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
-from typing import Any
+from dataclasses import dataclass, field
 
 import pyarrow.flight as flight
 
-_HEADER = "authorization"
+TOKEN_HEADER = "authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a process needs to call others; can be pickled, and does not show its token."""
+
+    token: str = field(repr=False)
+    certificates: bytes | None = None
+    """PEM of the certificate authority that it trusts; None: calls are not encrypted."""
+
+    def for_lanes(self) -> Credentials:
+        """What lanes get of these: they travel through Spark, and need only a few calls."""
+        return Credentials(lane_token(self.token), self.certificates)
 
 
 def new_token() -> str:
@@ -16,23 +30,19 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def call_options(token: str, timeout_seconds: float | None = None) -> flight.FlightCallOptions:
+def lane_token(service_token: str) -> str:
+    """The token of a service's lanes. It follows from the service's own; the reverse is secret."""
+    return hmac.digest(service_token.encode(), b"lanes", hashlib.sha256).hex()
+
+
+def bearer(token: str) -> str:
+    """A token as the value of its header."""
+    return f"Bearer {token}"
+
+
+def call_options(
+    credentials: Credentials, timeout_seconds: float | None = None
+) -> flight.FlightCallOptions:
     """Options for a client call."""
-    headers = [(_HEADER.encode(), f"Bearer {token}".encode())]
+    headers = [(TOKEN_HEADER.encode(), bearer(credentials.token).encode())]
     return flight.FlightCallOptions(timeout=timeout_seconds, headers=headers)
-
-
-class TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Refuses every call without the token before any of its content is looked at."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._expected = f"Bearer {token}".encode()
-
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
-        """Called for each call, first."""
-        given = next(iter(headers.get(_HEADER, [])), "")
-        if not hmac.compare_digest(str(given).encode(), self._expected):
-            raise flight.FlightUnauthenticatedError(
-                "This is an Anabranch state service; calls need its token."
-            )

@@ -18,8 +18,10 @@ from anabranch.processes.worker_config import WorkerConfig
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.transactions import HeldGroup
+from anabranch.worker.busy import BusyClock
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.transactions.transaction import RunningTransaction, TransactionAnswer
+from anabranch.worker.user_code import UserCodeWatch
 
 Place = tuple[str, int]
 """Operator and key group."""
@@ -32,6 +34,7 @@ class WorkerCore:
         self.config = config
         self.blobs = blobs
         self.machine = protocol.WorkerMachine(config.bins)
+        self.user_code = UserCodeWatch()
         self.changed = threading.Condition()
         """Guards the machine, the slots and the table of running transactions.
 
@@ -48,8 +51,13 @@ class WorkerCore:
         """Called with an operator and key groups (None: all) whose state is gone."""
         self.counters: Counter[str] = Counter()
         """What moves have done since the process started."""
+        self._busy: dict[str, BusyClock] = {}
         self._counters_lock = threading.Lock()
         self._snapshot_ids = itertools.count(1)
+
+    def busy_with(self, operator: str) -> BusyClock:
+        """How long this process was busy with an operator; later definitions go on with it."""
+        return self._busy.setdefault(operator, BusyClock())
 
     # -- protocol --
 

@@ -10,6 +10,7 @@ from anabranch.transport.messages.control import (
 )
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.residency.store_loader import StoreLoader
+from anabranch.worker.resident import resident_bytes
 
 
 class Inventory:
@@ -20,7 +21,7 @@ class Inventory:
         self._store = store
 
     def status(self) -> WorkerStatus:
-        """Rows, bytes and hits by operator, and counters of moves."""
+        """Rows, bytes and hits by operator, counters of moves, and the memory of the process."""
         core = self._core
         with core.changed:
             owned = {
@@ -35,10 +36,12 @@ class Inventory:
                     bins_in_store=self._store.bins_in_store(name),
                     rows_seen=core.slots[name].rows_seen,
                     rows_missed=core.slots[name].known_misses,
+                    busy_seconds=core.busy_with(name).read(),
                 )
                 for name, states in owned.items()
             }
-            return WorkerStatus(operators, core.config.bins, dict(core.counters))
+            moves = dict(core.counters)
+        return WorkerStatus(operators, core.config.bins, moves, *resident_bytes())
 
     def loads(self) -> GroupLoads:
         """Bytes of state and recent rows of each key group that is owned here."""

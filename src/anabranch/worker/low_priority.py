@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from itertools import islice
 from typing import TypeVar
 
 NICE = 10
@@ -30,7 +31,16 @@ def in_background(work: Callable[[], T]) -> T:
             outcome.set_result(result)
 
     threading.Thread(target=run, name="anabranch-background", daemon=True).start()
-    return outcome.result()
+    return outcome.result()  # no limit: as long as the work takes; its callers have limits
+
+
+def giving_way(items: Iterator[T]) -> Iterator[T]:
+    """The items; where there are more than two, the others are made in the background as taken."""
+    found = list(islice(items, 2))  # so few are not worth a thread
+    is_more = len(found) == 2
+    yield from found
+    while is_more and (found := in_background(lambda: list(islice(items, 1)))):
+        yield from found
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from anabranch.durability.group_restore import Restored, load_groups
 from anabranch.durability.heat import HEAT, decode_heat
 from anabranch.durability.lazy_reader import LazyReader, OpenFiles
 from anabranch.durability.manifest import DEFERRED, Manifest
+from anabranch.durability.manifest_reader import ManifestReader
 from anabranch.durability.names import manifest_path, origin_path
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.ids import number_of
@@ -32,6 +33,9 @@ from anabranch.state.contract import GroupState, Sections
 from anabranch.transport.messages.control import GroupLoad
 from anabranch.worker.residency.snapshot_policy import Wear, due
 from anabranch.worker.transactions.transaction import TransactionOutput
+
+MUCH_BYTES = 1 << 20
+"""Changes of a key group in one transaction that are worth to be forgotten soon."""
 
 DECAY = 0.8
 """What rows count after each later transaction, where the last ones are to count most."""
@@ -68,6 +72,8 @@ class OperatorSlot:
     """Key groups that other workers are reading: should they be owned again, transactions wait."""
     heat: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """Recent rows, by key group and bin."""
+    much_changed: set[int] = field(default_factory=set)
+    """Key groups that may have much to undo a transaction with."""
     committed: int | None = None
     """The last epoch that this worker knows to exist."""
     views: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -80,12 +86,19 @@ class OperatorSlot:
     in_store: dict[int, int] = field(default_factory=dict)
     """Bytes of key groups, about, that are in the store and not in memory."""
     is_in_memory: bool = True
+    has_sites: bool = False
+    """Whether lanes hear how many rows each key group had."""
     rows_seen: int = 0
     rows_missed: int = 0
     """Of these, rows whose keys were in the store only."""
+    _measured: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Entries and bytes of key groups when they were last measured."""
+    _measured_last: int = -1
     _stored: dict[int, LazyReader] = field(default_factory=dict)
     _files: OpenFiles | None = None
     _stored_lock: threading.Lock = field(default_factory=threading.Lock)
+    _manifests: ManifestReader | None = None
+    _manifests_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.heat = np.zeros(self.keyspace.groups * self.keyspace.bins)
@@ -108,6 +121,7 @@ class OperatorSlot:
         slot = cls(name, definition_id, engine, schema, keyspace)
         slot.is_restored = is_restored
         slot.is_in_memory = backend is MEMORY
+        slot.has_sites = definition.placed_by is not None
         return slot
 
     def close(self) -> None:
@@ -125,7 +139,7 @@ class OperatorSlot:
             done = self._applier.submit(work)
         except RuntimeError:  # closed while the transaction waited for its turn
             raise ServiceUnavailable("The worker was stopped.") from None
-        done.result()
+        done.result()  # no limit: user code may take its time (`user_code_timeout_s`)
 
     @property
     def known_misses(self) -> int | None:
@@ -199,7 +213,10 @@ class OperatorSlot:
 
     def _manifest(self, blobs: BlobStore, as_of: int) -> Manifest:
         path = manifest_path(self.name, as_of) if as_of >= 0 else origin_path(self.name)
-        return Manifest.decode(bytes(blobs.read(path)), blobs.full_name(path))
+        with self._manifests_lock:
+            if self._manifests is None:
+                self._manifests = ManifestReader(blobs)
+            return self._manifests.read(path)
 
     def put(self, group: int, state: GroupState, wear: list[int]) -> None:
         """A key group is here now, with the length of its changelog."""
@@ -256,6 +273,8 @@ class OperatorSlot:
         self.bytes_changed += round(changed.sum())
         for group in groups:
             self.wear[group].bytes += math.ceil(changed[group])
+            if self.is_in_memory and changed[group] >= MUCH_BYTES:
+                self.much_changed.add(group)
 
     def has_changed(self, group: int) -> bool:
         """Whether a key group has changed since its last snapshot."""
@@ -267,6 +286,23 @@ class OperatorSlot:
         self.rows_seen += sum(rows)
         for group, count in zip(groups, rows, strict=True):
             self.recent_rows[group] = DECAY * self.recent_rows.get(group, 0.0) + count
+
+    def size_of(self, groups: Iterable[int]) -> tuple[int, int]:
+        """Entries of key groups, as far as they are in memory, and about their bytes.
+
+        To measure bytes takes longer than a batch may wait: each call measures one key group, the
+        next in turn, and takes the entries of all to be as large as those that were measured.
+        """
+        rows = {group: self.states[group].num_rows for group in groups if group in self.states}
+        filled = [group for group, count in rows.items() if count]
+        if not filled:
+            return 0, 0
+        self._measured_last += 1
+        chosen = filled[self._measured_last % len(filled)]
+        self._measured[chosen] = rows[chosen], self.states[chosen].num_bytes
+        known = [self._measured[group] for group in filled if group in self._measured]
+        total, known_rows = sum(rows.values()), sum(count for count, _ in known)
+        return total, total * sum(size for _, size in known) // known_rows
 
     def load_of(self, group: int) -> GroupLoad:
         """Bytes and recent rows of a key group; whether no batch has been here since it came."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from anabranch.errors import ServiceUnavailable
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Peer, forget
 from anabranch.transport.messages.kinds import Stream
 from anabranch.transport.parcel import Parcel
@@ -19,8 +20,8 @@ H = TypeVar("H")
 class Peers:
     """Addresses that came with orders; connections are there while something needs them."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
         self._lock = threading.Lock()
         self._peers: dict[str, Peer] = {}
         self._uses: Counter[str] = Counter()
@@ -39,7 +40,7 @@ class Peers:
                 self._idle.discard(known.address)
                 forget(known.address)
             if known is None or known.address != address:
-                self._peers[worker] = Peer(address, self._token, f"Worker {worker}")
+                self._peers[worker] = Peer(address, self._credentials, f"Worker {worker}")
 
     def get(self, worker: str) -> Peer:
         """The worker, which may have gone away since."""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from anabranch.durability.blobs import BlobStore
-from anabranch.errors import ProcessorError
+from anabranch.errors import AnabranchError, ProcessorError, ServiceUnavailable
 from anabranch.processes.worker_config import WorkerConfig
+from anabranch.processor.contract import Place
+from anabranch.processor.user_code import unpacked
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.exhaustive import unhandled
+from anabranch.transport.client import Peer
 from anabranch.transport.codec import different_versions
-from anabranch.transport.messages import control, lanes, state
+from anabranch.transport.messages import control, deaths, hosts, lanes, state
 from anabranch.transport.messages.kinds import Nothing
-from anabranch.transport.messages.names import NAMES, Request, StreamRequest
-from anabranch.transport.server import Item
+from anabranch.transport.messages.names import (
+    NAMES,
+    CoordinatorCall,
+    CoordinatorStream,
+    Request,
+    StreamRequest,
+)
+from anabranch.transport.server import Reply
+from anabranch.transport.signs_of_life import Item
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.inventory import Inventory
 from anabranch.worker.lookup_server import LookupServer
@@ -33,12 +43,17 @@ from anabranch.worker.peers import Peers
 from anabranch.worker.residency.arrival_table import ArrivalTable
 from anabranch.worker.residency.eviction import Eviction
 from anabranch.worker.residency.load import GroupLoader
+from anabranch.worker.residency.settling import settle
 from anabranch.worker.residency.snapshots import Snapshots
 from anabranch.worker.residency.store_loader import StoreLoader
 from anabranch.worker.transactions.deferral import Deferral
 from anabranch.worker.transactions.persist import TransactionWriter
+from anabranch.worker.transactions.relay import pass_on
 from anabranch.worker.transactions.server import TransactionServer
-from anabranch.worker.transactions.transaction import TransactionAnswer
+from anabranch.worker.user_code import Visit
+
+FORMER_SECONDS_MAX = 5.0
+"""How long a new definition of an operator waits for user code of the one before."""
 
 
 class Worker:
@@ -48,7 +63,7 @@ class Worker:
         self._config = config
         self._backend = config.open_backend()
         self._core = core = WorkerCore(config, blobs)
-        peers, limiter = Peers(config.token), RateLimiter()
+        peers, limiter = Peers(config.credentials), RateLimiter()
         logs = DeltaLogs(config.keyspace)
         self._exports = Exports(core, logs, peers)
         arrivals = ArrivalTable(core, logs)
@@ -86,6 +101,8 @@ class Worker:
                 if request.caller is not None:  # another worker
                     self._core.pass_point("connected")
                 return Nothing()
+            case control.Watch():
+                return self._core.user_code.report(request.longer_than_seconds)
             case control.Committed():
                 return self._committed(request)
             case control.Status():
@@ -99,15 +116,26 @@ class Worker:
                 return self._exports.as_of(request)
             case state.Heat():
                 return self._exports.heat(request)
-            case lanes.Begin() | lanes.Finish() | lanes.Tick():
-                name = NAMES[type(request)]
-                raise different_versions(f"Call '{name}' is for the coordinator, not for workers")
+            case (
+                lanes.Begin()
+                | lanes.Finish()
+                | lanes.LaneFailed()
+                | hosts.Introduce()
+                | hosts.Join()
+                | hosts.Prove()
+                | hosts.Beat()
+                | hosts.Report()
+                | hosts.Leave()
+            ):
+                raise _misdirected(request)
             case _:
                 return self._orders.perform(request)
 
     def _committed(self, request: control.Committed) -> control.CommitNotes:
         operator, epoch = request.operator, request.epoch
         self._core.note_commit(operator, epoch)
+        if (slot := self._core.slots.get(operator)) is not None:
+            settle(self._core, slot, epoch)
         self._eviction.after_commit(operator)
         snapshots = self._snapshots.after_commit(operator, epoch, request.is_moving)
         return control.CommitNotes(tuple(snapshots), self._core.heat(operator))
@@ -123,6 +151,8 @@ class Worker:
                 return self._exports.fetch(request)
             case state.LookUp():
                 return self._lookups.look_up(request)
+            case hosts.Orders() | deaths.WatchDeaths():
+                raise _misdirected(request)
             case _:
                 unhandled(request)
 
@@ -132,41 +162,67 @@ class Worker:
             with slot.apply_lock:
                 slot.close()
         self._backend.close()
+        self._core.user_code.close()
 
     def _install(self, request: control.Install) -> None:
         name, core = request.operator, self._core
         known = core.slots.get(name)
-        if known is not None and known.definition_id == request.definition:
+        if known is not None and known.definition_id >= request.definition:
             return
-        # User code is found where the driver finds it.
-        sys.path.extend(path for path in request.python_path if path not in sys.path)
+        if not self._config.is_remote:  # user code is found where the driver finds it
+            sys.path.extend(path for path in request.python_path if path not in sys.path)
         load = in_background if request.in_background else lambda work: work()
         try:
-            slot = OperatorSlot.open(
-                name,
+            slot = load(lambda: self._open(request))
+        except Exception as error:
+            raise ProcessorError(
+                f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
+                "Make the module that defines it importable there: install it, or put its folder "
+                "on PYTHONPATH before the service, or the agent of the worker's host, starts."
+            ) from error
+        with core.changed:
+            is_free = core.changed.wait_for(
+                lambda: not core.machine.is_busy(name), FORMER_SECONDS_MAX
+            )
+            present = core.slots.get(name)
+            # A newer one may have come while this one was opened.
+            is_newest = present is None or present.definition_id < request.definition
+            is_taken = is_free and is_newest
+            if is_taken:
+                core.slots[name] = slot
+                core.dispatch(protocol.OperatorInstalled(name))
+        replaced = present if is_taken else slot
+        if replaced is not None:
+            replaced.close()
+        if is_newest and not is_free:
+            raise ServiceUnavailable(
+                f"Worker {self._config.worker} is still in user code of an earlier definition of "
+                f"operator '{name}'. It is replaced."
+            )
+
+    def _open(self, request: control.Install) -> OperatorSlot:
+        place = Place("being loaded", request)
+        visit = Visit(request.operator, request.definition, lambda: place)
+        with self._core.user_code.watched(visit):
+            return OperatorSlot.open(
+                request.operator,
                 request.definition,
-                load(lambda: cloudpickle.loads(request.pickled)),
+                unpacked(request.pickled),
                 self._config.keyspace,
                 request.is_restored,
                 self._backend,
                 self._config.checkpoint == "independent",
             )
-        except Exception as error:
-            raise ProcessorError(
-                f"Operator '{name}' cannot be loaded in a worker: {type(error).__name__}: {error}. "
-                "Make the module that defines it importable there: install it, or put its folder "
-                "on PYTHONPATH before the service starts."
-            ) from error
-        with core.changed:
-            core.changed.wait_for(lambda: not core.machine.is_busy(name))
-            replaced = core.slots.get(name)
-            core.slots[name] = slot
-            core.dispatch(protocol.OperatorInstalled(name))
-        if replaced is not None:
-            replaced.close()
 
-    def exchange(
-        self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]
-    ) -> TransactionAnswer:
+    def exchange(self, header: lanes.TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Reply:
         """A lane's rows in, its outputs out."""
+        if (to := header.relay_to) is not None:
+            # With a lane's token: who is there is the lane's word.
+            peer = Peer(to.address, self._config.credentials.for_lanes(), f"Worker {to.worker}")
+            return pass_on(replace(header, relay_to=None), rows, peer)
         return self._transactions.exchange(header, rows)
+
+
+def _misdirected(request: CoordinatorCall | CoordinatorStream) -> AnabranchError:
+    name = NAMES[type(request)]
+    return different_versions(f"Call '{name}' is for the coordinator, not for workers")

@@ -10,6 +10,7 @@ from typing import Any
 from anabranch.errors import InvalidArgument
 from anabranch.migration.plan import GroupMove
 from anabranch.migration.steps import Steps
+from anabranch.migration.strategies.at_once import at_once
 from anabranch.migration.strategies.drrs import drrs
 from anabranch.migration.strategies.lazy import lazy
 from anabranch.migration.strategies.live import live
@@ -20,6 +21,7 @@ from anabranch.migration.strategies.pause import pause
 from anabranch.migration.strategies.replicate import replicate
 from anabranch.migration.strategies.rhino import rhino, standby
 from anabranch.migration.strategies.stop_restart import stop_restart
+from anabranch.model.ids import KeyGroup
 
 STRATEGIES: dict[str, Callable[..., Steps]] = {
     "live": live,
@@ -34,11 +36,17 @@ STRATEGIES: dict[str, Callable[..., Steps]] = {
     "lazy": lazy,
 }
 
-COMMON = ("wait", "dry_run", "bytes_per_second", "latency_target", "assignment")
+COMMON = (
+    *("wait", "dry_run", "bytes_per_second", "latency_target", "assignment"),
+    *("if_routing_version", "cause"),
+)
 """Options beside those of a strategy, for messages: others look at them before they come here."""
 
 STANDBY = "standby"
 """Not a strategy for users: what `service.standby()` runs."""
+
+ALWAYS_AS_ASKED = ("stop-restart", STANDBY)
+"""They do more than change owners: new processes, replicas. So they do it without batches too."""
 
 
 def check(name: Any, options: Mapping[str, Any]) -> None:
@@ -71,3 +79,10 @@ def steps_of(name: str, moves: tuple[GroupMove, ...], options: Mapping[str, Any]
     if name == STANDBY:
         return standby(moves)
     return STRATEGIES[name](moves, **options)
+
+
+def idle_steps_of(
+    name: str, moves: tuple[GroupMove, ...], bytes_of: Mapping[KeyGroup, int]
+) -> Steps | None:
+    """Start what takes the place of a strategy while no batch runs; None: nothing does."""
+    return None if name in ALWAYS_AS_ASKED else at_once(moves, bytes_of)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -13,62 +12,24 @@ import pyarrow as pa
 from anabranch.model.keyspace import GROUP, HASH, Int64s, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch
-from anabranch.processor.columnar.returned import Returned
+from anabranch.processor.columnar.definition import ColumnarDefinition
+from anabranch.processor.columnar.late import timely
+from anabranch.processor.columnar.returned import ProcessorCalls, Returned
 from anabranch.processor.columnar.sessions import SessionProcessor
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
-from anabranch.processor.evolution import Field, changes, lost_fields
+from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.arena import TooManyBytes
 from anabranch.state.columnar.compare import normalise
 from anabranch.state.columnar.grouping import Places, Segments, group_rows
 from anabranch.state.columnar.keyed import KeyedEntries
-from anabranch.state.columnar.layout import SECTION, ColumnarLayout, columns_of
+from anabranch.state.columnar.layout import SECTION, ColumnarLayout, columns_of, nullable
 from anabranch.state.columnar.table import GroupTable
-from anabranch.state.columnar.values import flat, to_numpy
-from anabranch.state.contract import GroupState, Sections
+from anabranch.state.columnar.values import flat
+from anabranch.state.contract import GroupState
 
 _PIECE_ROWS_MAX = 1 << 20
 _PIECE_BYTES_MAX = 128 << 20
 _MICROS = 1000
-
-
-@dataclass(frozen=True)
-class ColumnarDefinition:
-    """A columnar operator as sent to the workers; see `OperatorDefinition`."""
-
-    processor: ColumnarProcessor
-    key_schema: pa.Schema
-    input_schema: pa.Schema
-    """Without HASH; contains the key columns."""
-    output_schema: pa.Schema
-    late: str | None = None
-    """Timestamp column of the input: rows at or before the late watermark in it are dropped."""
-
-    @property
-    def description(self) -> Mapping[str, Any]:
-        """Key and state columns with their types, and what the processor says of itself."""
-        return {
-            "kind": "columnar",
-            "keys": [[f.name, str(f.type)] for f in self.key_schema],
-            "state": [[f.name, str(f.type)] for f in self.processor.state_schema],
-            **self.processor.describe(),
-        }
-
-    def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
-        """All but state columns must be the same; the processor says which may be added."""
-        asked = self.description
-        found = changes({**stored, "state": None}, {**asked, "state": None})
-        if found:
-            return found
-        before = dict(stored["state"])
-        schema = self.processor.state_schema
-        fields = [Field(f.name, str(f.type), f.nullable) for f in schema]
-        added = [field.name for field in fields if field.name not in before]
-        return [*lost_fields("state", before, fields), *self.processor.refused_columns(added)]
-
-    def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> ColumnarEngine:
-        """Make the engine."""
-        return ColumnarEngine(self, keyspace, backend)
 
 
 class ColumnarEngine:
@@ -82,6 +43,7 @@ class ColumnarEngine:
     ) -> None:
         self._backend = backend
         self._processor = definition.processor
+        self._calls = ProcessorCalls(definition.processor)
         self._definition = definition
         self._keyspace = keyspace
         self._layout = ColumnarLayout(
@@ -104,6 +66,10 @@ class ColumnarEngine:
         if self._layout.expiry is not None:
             self._expire(tx, tables, stats)
         return stats
+
+    def place(self) -> Place | None:
+        """A call of the processor: of many keys."""
+        return self._calls.place
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         """Keys whose entries expire at the watermark."""
@@ -130,7 +96,9 @@ class ColumnarEngine:
         """The watermark, in microseconds."""
         return times.watermark_ms * _MICROS
 
-    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
+    def look_up(
+        self, views: Mapping[int, View], keys: pa.Table, section: str
+    ) -> Iterator[pa.Table]:
         """Key columns and what the processor shows of the state, for keys that have some."""
         schema = self._definition.key_schema
         arrays = [flat(keys.column(HASH)), *columns_of(keys, schema)]
@@ -145,7 +113,8 @@ class ColumnarEngine:
         stored = pa.Table.from_arrays(entries.state(), schema=state_schema).take(there)
         shown = self._processor.show(stored.combine_chunks())
         found = [*(key.take(there) for key in entries.keys), *shown.columns]
-        return {SECTION: pa.Table.from_arrays(found, names=[*schema.names, *shown.column_names])}
+        names = [*schema.names, *shown.column_names]
+        return iter([pa.Table.from_arrays(found, names=names)])
 
     def close(self) -> None:
         """Nothing is held."""
@@ -207,22 +176,16 @@ class ColumnarEngine:
             for some in (segments.order[:cut], segments.order[cut:]):
                 self._rows(tx, tables, rows.take(np.sort(some)), stats)
             return
-        self._finish(tx, entries, groups, Returned(self._processor, "process", batch), stats)
+        self._finish(tx, entries, groups, self._calls.call("process", batch), stats)
 
     def _timely(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
         """Rows as the definition types them, each column one array, without those that are late."""
         schema = self._definition.input_schema
         arrays = [flat(rows.column(HASH)), *columns_of(rows, schema)]
         rows = pa.Table.from_arrays(arrays, names=[HASH, *schema.names])
-        if self._definition.late is None:
-            return rows
-        values, valid = to_numpy(flat(rows.column(self._definition.late)))
-        late = values <= times.late_watermark_ms * _MICROS
-        if valid is not None:
-            late &= valid
-        dropped = int(np.count_nonzero(late))
-        stats.rows_dropped_late += dropped
-        return rows.take(np.flatnonzero(~late)) if dropped else rows
+        kept = timely(rows, self._definition.late, times.late_watermark_ms)
+        stats.rows_dropped_late += rows.num_rows - kept.num_rows
+        return kept
 
     def _group(self, rows: pa.Table) -> tuple[Segments, Int64s, list[Any]]:
         hashes = flat(rows.column(HASH)).to_numpy()
@@ -250,7 +213,7 @@ class ColumnarEngine:
                 segments=segments,
                 times=times,
             )
-            shrunk, of_row = Returned(self._processor, "combine", batch).combined(schema)
+            shrunk, of_row = self._calls.call("combine", batch).combined(schema)
             if of_row is not None:
                 hashes, keys = hashes[of_row], [key.take(of_row) for key in keys]
             names = [HASH, *self._definition.key_schema.names, *schema.names]
@@ -386,11 +349,6 @@ class ColumnarEngine:
             for some in (due[:half], due[half:]):
                 self._expire_some(tx, some, stats)
             return
-        returned = Returned(self._processor, "expire", batch)
+        returned = self._calls.call("expire", batch)
         stats.timers_fired += len(hashes)
         self._finish(tx, entries, groups, returned, stats)
-
-
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with all columns nullable."""
-    return pa.schema([pa.field(f.name, f.type) for f in schema])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,25 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
+from anabranch.processor.contract import Place
+from anabranch.processor.user_error import user_failure
 from anabranch.state.columnar.values import Bools, flat
+
+
+class ProcessorCalls:
+    """Calls of a processor's methods, and which one is under way."""
+
+    def __init__(self, processor: ColumnarProcessor) -> None:
+        self._processor = processor
+        self.place: Place | None = None
+
+    def call(self, method: str, batch: KeyedBatch) -> Returned:
+        """What it returned."""
+        self.place = Place(f"{type(self._processor).__name__}.{method}", batch)
+        try:
+            return Returned(self._processor, method, batch)
+        finally:
+            self.place = None
 
 
 class Returned:
@@ -25,13 +42,9 @@ class Returned:
         except AnabranchError:
             raise
         except Exception as error:
-            # The first frame is ours.
-            trace = error.__traceback__.tb_next if error.__traceback__ else None
-            text = "".join(traceback.format_exception(type(error), error, trace))
-            raise ProcessorError(
-                f"{type(error).__name__} in {self._name}: {error}\n{text}"
-                "Fix the processor and restart the query; the batch was not applied."
-            ) from error
+            advice = "Fix the processor and restart the query; the batch was not applied."
+            message = user_failure(f"{self._name} failed", error, advice)
+            raise ProcessorError(message) from error
 
     def update(self) -> Update:
         """The value as the update that it has to be."""

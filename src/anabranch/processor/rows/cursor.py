@@ -26,10 +26,12 @@ class Cursor:
 
     __slots__ = (
         "before",
+        "call",
         "dirty",
         "fresh",
         "group",
         "key",
+        "method",
         "now_ms",
         "phase",
         "record",
@@ -46,6 +48,10 @@ class Cursor:
         """The record was written to in this transaction."""
         self.fresh = False
         """The record is not in its key group yet."""
+        self.call: object = None
+        """This call, where a key may have several in a row: its timers, its initial state."""
+        self.method: str | None = None
+        """Of the processor, as long as user code is called; None: it is not."""
         self.now_ms = -1
         self.watermark_ms = -1
         self.phase = "CREATED"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +11,15 @@ from pyspark.sql.types import StructType
 
 from anabranch.model.keyspace import KeySpace
 from anabranch.processor.contract import OperatorEngine
-from anabranch.processor.evolution import (
-    Field,
-    changes,
-    lost_fields,
-    needed_fields,
-    struct_fields,
+from anabranch.processor.evolution import changes
+from anabranch.processor.rows.value_evolution import (
+    Change,
+    Removed,
+    change_of,
+    removed_fields,
+    renewed_fields,
 )
+from anabranch.processor.sites import PlacedBy, described, site_changes
 from anabranch.state.arrow_types import arrow_type
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.rows.layout import VariableSpec
@@ -54,6 +56,11 @@ class RowOperatorDefinition:
     """Session time zone, for pandas timestamps."""
     settings: tuple[tuple[str, bool], ...] = ()
     """Session settings of pandas conversions."""
+    limits: tuple[tuple[str, str], ...] = ()
+    """Spark's defaults for the rows that user code gets at a time; the task has what was set."""
+    removed: Removed = field(default_factory=dict)
+    """Fields that state variables had before."""
+    placed_by: PlacedBy | None = None
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -71,18 +78,24 @@ class RowOperatorDefinition:
                 for spec in sorted(self.variables, key=lambda spec: spec.name)
             },
             "deleted": sorted(self.deleted),
+            **({"removed": self.removed} if self.removed else {}),
+            **described(self.placed_by),
         }
 
     def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
         asked = self.description
         same = ("kind", "key", "time_mode")
         found = changes({k: stored.get(k) for k in same}, {k: asked[k] for k in same})
+        found += site_changes(stored, asked)
         if found:
             return found
         specs = {spec.name: spec for spec in self.variables}
+        value_changes = self._value_changes(stored)
         for name, before in stored["variables"].items():
             if name in specs:
-                found += _changed(before, asked["variables"][name], specs[name])
+                what, now = f"state variable {name!r}, ", asked["variables"][name]
+                found += changes({**before, "value": None}, {**now, "value": None}, what)
+                found += value_changes[name].found
             elif name not in self.deleted:
                 found.append(
                     f"state variable {name!r} was removed (to drop its state, call "
@@ -95,6 +108,27 @@ class RowOperatorDefinition:
                 found.append(f"handle.deleteIfExists({name!r}) must stay in init")
         return found
 
+    def after(self, stored: Mapping[str, Any]) -> RowOperatorDefinition:
+        removed = removed_fields(stored.get("removed", {}), self._value_changes(stored))
+        variables = tuple(
+            replace(spec, renewed=renewed_fields(removed.get(spec.name, {}), spec.value_schema))
+            for spec in self.variables
+        )
+        return replace(self, variables=variables, removed=removed)
+
+    def _value_changes(self, stored: Mapping[str, Any]) -> dict[str, Change]:
+        removed = stored.get("removed", {})
+        return {
+            spec.name: change_of(
+                f"state variable {spec.name!r}",
+                stored["variables"][spec.name]["value"],
+                spec.value_schema,
+                removed.get(spec.name, ()),
+            )
+            for spec in self.variables
+            if spec.name in stored["variables"]
+        }
+
     @property
     def output_schema(self) -> pa.Schema:
         return pa.schema(list(arrow_type(self.output)))
@@ -103,17 +137,6 @@ class RowOperatorDefinition:
         from anabranch.processor.rows.engine import RowEngine
 
         return RowEngine(self, keyspace, backend)
-
-
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any], spec: VariableSpec) -> list[str]:
-    what = f"state variable {spec.name!r}"
-    found = changes({**before, "value": None}, {**now, "value": None}, f"{what}, ")
-    stored = struct_fields(before["value"])
-    fields = [
-        Field(field.name, field.dataType.simpleString(), field.nullable)
-        for field in spec.value_schema.fields
-    ]
-    return [*found, *lost_fields(what, stored, fields), *needed_fields(what, stored, fields)]
 
 
 def _described(name: str, data_type: Any) -> dict[str, str]:

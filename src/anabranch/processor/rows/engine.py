@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, repeat
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -18,23 +15,30 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from anabranch.errors import AnabranchError, ProcessorError
-from anabranch.model.keyspace import GROUP, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
+from anabranch.model.keyspace import Int64s, KeySpace
+from anabranch.model.spark_task import NO_TASK
+from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
 from anabranch.processor.rows.collector import paused_collector
 from anabranch.processor.rows.cursor import Cursor
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
+from anabranch.processor.rows.due_timers import due_timers
 from anabranch.processor.rows.expiring import remove_expired
+from anabranch.processor.rows.frame_limits import rows_max, rows_per_frame
 from anabranch.processor.rows.frames import FrameReader, FrameWriter
-from anabranch.processor.rows.grouping import KeyedRows, group_rows
+from anabranch.processor.rows.grouping import KeyedRows, group_rows, in_parts
 from anabranch.processor.rows.handle import ProcessorHandle
 from anabranch.processor.rows.input import make_rows
+from anabranch.processor.rows.late import timely
 from anabranch.processor.rows.looking import look_up
-from anabranch.processor.rows.output import RowWriter
-from anabranch.processor.rows.variables import in_order
+from anabranch.processor.rows.nullable import check_nullable
+from anabranch.processor.rows.output import OutputWriter, RowWriter, output_table
+from anabranch.processor.tally import Tally, counting
+from anabranch.processor.user_code import loads
+from anabranch.processor.user_error import user_failure
 from anabranch.state.backend import MEMORY, Backend
-from anabranch.state.contract import GroupState, Sections
+from anabranch.state.contract import GroupState
 from anabranch.state.rows.group import RowGroupState
-from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, TIMERS_AT, RowLayout
+from anabranch.state.rows.layout import EXPIRY, HASH_AT, TIMERS, RowLayout
 from anabranch.state.rows.sections import changelog_of
 
 
@@ -66,24 +70,32 @@ class RowEngine:
             self._cursor,
             {variable.spec.name: variable for variable in self._layout.variables},
         )
-        self._writer: RowWriter | FrameWriter = (
+        self._writer: OutputWriter = (
             FrameWriter(definition) if definition.use_pandas else RowWriter(definition.output)
         )
         self._frames = FrameReader(definition)
         self._outputs: list[Any] = []
         self._output_groups: list[tuple[int, int]] = []
+        self._tally = Tally()
+        self._task = NO_TASK
+        self._limits = dict(definition.limits)
         # Now, so that a bad `init` is found before rows come.
-        self._processor = self._fresh_processor()
+        with counting(Tally()) as self._early:
+            self._processor = self._fresh_processor()
         self._is_fresh = True
 
     def create_group(self) -> GroupState:
         return self._backend.new_rows(self._layout)
 
     def apply(self, tx: Transaction, states: Mapping[int, GroupState]) -> OperatorStats:
+        check_nullable(tx, self._definition.variables)
         groups = {group: cast(RowGroupState, states[group]) for group in tx.groups}
         stats = OperatorStats()
         cursor = self._cursor
-        if not self._is_fresh:
+        self._tally, self._task = tx.tally, tx.task
+        if self._is_fresh:
+            tx.tally.take(self._early)
+        else:
             self._processor = self._fresh_processor()
         self._is_fresh = False
         cursor.now_ms = tx.times.processing_time_ms
@@ -108,10 +120,18 @@ class RowEngine:
                 self._log(tx, groups, stats)
         finally:
             cursor.leave()
-            cursor.phase = "INITIALIZED"
+            cursor.phase, cursor.method = "INITIALIZED", None
             self._outputs = []
             self._output_groups = []
         return stats
+
+    def place(self) -> Place | None:
+        method, key = self._cursor.method, self._cursor.key
+        if method is None:
+            return None
+        name = f"{self._definition.processor_name}.{method}"
+        mark = self._cursor.call or key
+        return Place(name, mark, None if key is None else lambda: self._shown(key))
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         if self.due_column is None:
@@ -134,8 +154,10 @@ class RowEngine:
         is_processing = self._definition.time_mode == "processingtime"
         return times.processing_time_ms if is_processing else times.watermark_ms
 
-    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
-        return look_up(self._layout, self._backend, views, keys)
+    def look_up(
+        self, views: Mapping[int, View], keys: pa.Table, section: str
+    ) -> Iterator[pa.Table]:
+        return look_up(self._layout, self._backend, views, keys, section)
 
     def close(self) -> None:
         if self._is_fresh:
@@ -143,25 +165,27 @@ class RowEngine:
             self._close_processor()
 
     def _fresh_processor(self) -> StatefulProcessor:
-        self._cursor.phase = "CREATED"
+        self._cursor.phase, self._cursor.method = "CREATED", "init"
         self._handle.forget_names()
-        processor: StatefulProcessor = cloudpickle.loads(self._definition.processor)
+        processor: StatefulProcessor = loads(self._definition.processor)
         try:
             processor.init(self._handle)
         except Exception as error:
             raise self._failure("init", error) from error
+        finally:
+            self._cursor.method = None
         self._cursor.phase = "INITIALIZED"
         return processor
 
     def _close_processor(self) -> None:
         self._cursor.leave()
-        self._cursor.phase = "TIMER_PROCESSED"
+        self._cursor.phase, self._cursor.method = "TIMER_PROCESSED", "close"
         try:
             self._processor.close()
         except Exception as error:
             raise self._failure("close", error) from error
         finally:
-            self._cursor.phase = "CLOSED"
+            self._cursor.phase, self._cursor.method = "CLOSED", None
 
     def _clock(self, tx: Transaction) -> TimerValues:
         if self._definition.time_mode == "none":
@@ -187,12 +211,15 @@ class RowEngine:
             keyed = self._keyed(chunk.rows, source)
             self._bring(keyed, groups)
             per_key = self._inputs(keyed, source)
+            self._cursor.method = "handleInitialState"
             for key in self._visit(keyed, groups):
                 try:
                     for given in next(per_key):
+                        self._cursor.call = object()
                         handle_initial(key, given, clock)
                 except Exception as error:
                     raise self._failure("handleInitialState", error) from error
+            self._cursor.method = None
 
     def _run_rows(
         self,
@@ -202,11 +229,17 @@ class RowEngine:
         stats: OperatorStats,
     ) -> None:
         source = self._definition.rows
+        # As Spark: with initial state, the first batch gives the rows of a key in several calls.
+        is_first = tx.epoch == 0 and self._definition.initial is not None
+        is_in_parts = is_first and not self._definition.use_pandas
         for chunk in tx.chunks():
-            rows = self._timely(chunk.rows, tx.times.late_watermark_ms)
+            rows = timely(chunk.rows, source.event_time_at, tx.times.late_watermark_ms)
             stats.rows_dropped_late += chunk.rows.num_rows - rows.num_rows
             if rows.num_rows:
-                self._run_chunk(self._keyed(rows, source), source, groups, clock)
+                keyed = self._keyed(rows, source)
+                if is_in_parts:
+                    keyed = in_parts(keyed, rows_max(tx.task, self._limits))
+                self._run_chunk(keyed, source, groups, clock)
             self._emit(tx)
 
     def _run_chunk(
@@ -222,8 +255,10 @@ class RowEngine:
         blank = self._layout.blank
         handle_rows = self._processor.handleInputRows
         extend = self._outputs.extend
+        tally = self._tally
         inputs = self._inputs(keyed, source)
         entries = zip(keyed.keys, keyed.canonical, keyed.hashes, inputs, strict=True)
+        cursor.method, cursor.call = "handleInputRows", None
         try:
             for group, size in zip(keyed.groups, keyed.keys_per_group, strict=True):
                 state = groups[group]
@@ -252,8 +287,11 @@ class RowEngine:
                     for _ in rows:
                         pass
                 self._output_groups.append((group, len(self._outputs) - before))
+                if tally.counts:
+                    tally.settle(group)
         except Exception as error:
             raise self._failure("handleInputRows", error) from error
+        cursor.method = None
 
     def _bring(self, keyed: KeyedRows, groups: Mapping[int, RowGroupState]) -> None:
         states = [groups[group] for group in keyed.groups]
@@ -266,6 +304,7 @@ class RowEngine:
             for key, canonical, hashed in islice(entries, size):
                 self._enter(groups[group], canonical, hashed)
                 yield key
+            self._tally.settle(group)
 
     def _enter(self, state: RowGroupState, canonical: Any, hashed: int) -> None:
         cursor = self._cursor
@@ -281,24 +320,12 @@ class RowEngine:
         cursor.before = state.undo_log.get(canonical)
 
     def _inputs(self, keyed: KeyedRows, source: RowInput) -> Iterator[Iterator[Any]]:
-        """Per key, an iterator over its Rows, or over one DataFrame."""
+        """Per key, an iterator over its Rows, or over DataFrames with some of them."""
         if self._definition.use_pandas:
-            return self._frames.per_key(keyed, source)
+            at_once = rows_per_frame(self._task, self._limits, keyed.columns, sum(keyed.counts))
+            return self._frames.per_key(keyed, source, at_once)
         rows = make_rows(keyed.columns[: len(source.names)], source.names, sum(keyed.counts))
         return map(islice, repeat(rows), keyed.counts)
-
-    def _timely(self, rows: Any, late_watermark_ms: int) -> Any:
-        at = self._definition.rows.event_time_at
-        if at is None:
-            return rows
-        times = rows.column(at + 1)
-        if pa.types.is_struct(times.type):
-            times = pc.struct_field(times, [1])
-        micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
-        late = pc.less_equal(micros, late_watermark_ms * 1000)
-        if not pc.any(late).as_py():
-            return rows
-        return rows.filter(pc.invert(pc.fill_null(late, False)))
 
     def _run_timers(
         self, groups: Mapping[int, RowGroupState], clock: TimerValues, stats: OperatorStats
@@ -309,11 +336,8 @@ class RowEngine:
         until_ms = self._cursor.now_ms if mode == "processingtime" else self._cursor.watermark_ms
         for group in sorted(groups):
             before = len(self._outputs)
-            due = [
-                (expiry_ms, key)
-                for expiry_ms, keys in groups[group].take_timers(until_ms)
-                for key in _by_hash(groups[group], keys, expiry_ms)
-            ]
+            due = due_timers(groups[group], until_ms)
+            self._cursor.method = "handleExpiredTimer"
             try:
                 for expiry_ms, key in due:
                     self._fire(groups[group], key, expiry_ms, clock)
@@ -321,12 +345,15 @@ class RowEngine:
                 raise
             except Exception as error:
                 raise self._failure("handleExpiredTimer", error) from error
+            self._tally.settle(group)
+            self._cursor.method = None
             stats.timers_fired += len(due)
             self._output_groups.append((group, len(self._outputs) - before))
 
     def _fire(self, state: RowGroupState, key: Any, expiry_ms: int, clock: TimerValues) -> None:
         hashed = state.records[key][HASH_AT] if key in state.records else 0
         self._enter(state, key, hashed)
+        self._cursor.call = object()
         result = self._processor.handleExpiredTimer(
             key=self._layout.key.external(key),
             timerValues=clock,
@@ -339,17 +366,8 @@ class RowEngine:
 
     def _emit(self, tx: Transaction) -> None:
         if self._outputs:
-            columns, counts = self._writer.columns(self._outputs), None
-            if isinstance(self._writer, FrameWriter):
-                counts = [len(frame) for frame in self._outputs]
-            groups = _repeat_groups(self._output_groups, counts)
             schema = self._definition.output_schema
-            tx.emit(
-                pa.Table.from_arrays(
-                    [pa.array(groups), *columns],
-                    schema=pa.schema([pa.field(GROUP, pa.int32()), *schema]),
-                )
-            )
+            tx.emit(output_table(self._writer, self._outputs, self._output_groups, schema))
         self._outputs = []
         self._output_groups = []
 
@@ -371,27 +389,10 @@ class RowEngine:
     def _failure(self, method: str, error: Exception) -> AnabranchError:
         if isinstance(error, ProcessorError):
             return error
-        # The first frame is ours.
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
-        text = "".join(traceback.format_exception(type(error), error, trace))
-        where = "" if self._cursor.key is None else f" for key {self._shown_key()}"
-        return ProcessorError(
-            f"{self._definition.processor_name}.{method} failed{where}:\n{text}"
-            "Fix the processor and restart the query; the batch was not applied."
-        )
+        where = "" if self._cursor.key is None else f" for key {self._shown(self._cursor.key)}"
+        what = f"{self._definition.processor_name}.{method} failed{where}"
+        advice = "Fix the processor and restart the query; the batch was not applied."
+        return ProcessorError(user_failure(what, error, advice))
 
-    def _shown_key(self) -> str:
-        return repr(tuple(self._layout.key.external(self._cursor.key)))
-
-
-def _by_hash(state: RowGroupState, keys: Iterable[Any], expiry_ms: int) -> list[Any]:
-    """Keys whose timer is still there, in an order that depends on nothing but the keys."""
-    records = state.records
-    live = [key for key in keys if key in records and expiry_ms in (records[key][TIMERS_AT] or ())]
-    return sorted(in_order(live), key=lambda key: records[key][HASH_AT]) if len(live) > 1 else live
-
-
-def _repeat_groups(groups: list[tuple[int, int]], counts: list[int] | None) -> Any:
-    ids = np.array([group for group, _ in groups], np.int32)
-    items = np.repeat(ids, [size for _, size in groups])
-    return items if counts is None else np.repeat(items, counts)
+    def _shown(self, key: Any) -> str:
+        return repr(tuple(self._layout.key.external(key)))

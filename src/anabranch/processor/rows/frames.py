@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 SAFE = "convertToArrowArraySafely"
 BY_NAME = "assignColumnsByName"
+INTEGERS_AS_DECIMALS = "intToDecimalCoercionEnabled"
 
+_COERCES_INTEGERS = (
+    "int_to_decimal_coercion_enabled" in inspect.signature(_create_converter_from_pandas).parameters
+)
+"""Since PySpark 4.2."""
 _KEEPS_INTEGERS = (
     "integer_object_nulls" in inspect.signature(_create_converter_to_pandas).parameters
 )
@@ -38,19 +43,17 @@ class FrameReader:
     def __init__(self, definition: RowOperatorDefinition) -> None:
         self._timezone = definition.timezone
 
-    def per_key(self, keyed: KeyedRows, source: RowInput) -> Iterator[Iterator[Any]]:
-        """Per key, one DataFrame with its rows, as an iterator."""
+    def per_key(self, keyed: KeyedRows, source: RowInput, at_once: int) -> Iterator[Iterator[Any]]:
+        """Per key, DataFrames with its rows, so many in each; made when asked for."""
         whole = self._frame(keyed.columns[: len(source.names)], source.names)
-        # Booleans with nulls are objects; a key without nulls gets real booleans, as in Spark.
+        # Booleans with nulls are objects; a frame without nulls gets real booleans, as in Spark.
         mixed = any(
             pa.types.is_boolean(column.type) and column.null_count for column in keyed.columns
         )
         start = 0
         for count in keyed.counts:
-            part = whole.iloc[start : start + count]
-            part.index = pd.RangeIndex(count)
+            yield _parts(whole.iloc[start : start + count], at_once, mixed)
             start += count
-            yield iter((part.infer_objects() if mixed else part,))
 
     def keys(self, keyed: KeyedRows, source: RowInput) -> list[Any]:
         """Keys with pandas' values: naive timestamps in the session's time zone."""
@@ -92,6 +95,13 @@ class FrameReader:
         )
 
 
+def _parts(rows: Any, at_once: int, mixed: bool) -> Iterator[Any]:
+    for start in range(0, len(rows), at_once):
+        part = rows.iloc[start : start + at_once]
+        part.index = pd.RangeIndex(len(part))
+        yield part.infer_objects() if mixed else part
+
+
 class FrameWriter:
     """DataFrames that user code yields to Arrow."""
 
@@ -100,8 +110,14 @@ class FrameWriter:
         settings = dict(definition.settings)
         self._safe = settings.get(SAFE, True)
         self._by_name = settings.get(BY_NAME, True)
+        takes_integers = _COERCES_INTEGERS and settings.get(INTEGERS_AS_DECIMALS, False)
+        self._coercion = {"int_to_decimal_coercion_enabled": True} if takes_integers else {}
         self._timezone = definition.timezone
         self._types: list[Any] = [arrow_type(field.dataType) for field in self._schema.fields]
+
+    def sizes(self, frames: list[Any]) -> list[int]:
+        """Rows of each frame."""
+        return [len(frame) for frame in frames]
 
     def columns(self, frames: list[Any]) -> list[Any]:
         """One Arrow array per output column, over all frames."""
@@ -147,7 +163,10 @@ class FrameWriter:
             series = series.astype(series.dtype.categories.dtype)
         try:
             series = _create_converter_from_pandas(
-                field.dataType, timezone=self._timezone, error_on_duplicated_field_names=False
+                field.dataType,
+                timezone=self._timezone,
+                error_on_duplicated_field_names=False,
+                **self._coercion,
             )(series)
             mask = None if hasattr(series.array, "__arrow_array__") else series.isnull()
             try:

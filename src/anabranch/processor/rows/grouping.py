@@ -75,6 +75,27 @@ def group_rows(
     )
 
 
+def in_parts(keyed: KeyedRows, rows_max: int) -> KeyedRows:
+    """Keys with more rows than that come several times, one part after the other."""
+    counts = np.array(keyed.counts)
+    parts = -(-counts // rows_max)
+    if not (parts > 1).any():
+        return keyed
+    at = np.repeat(np.arange(len(parts)), parts)
+    sizes = np.full(len(at), rows_max)
+    sizes[np.cumsum(parts) - 1] = counts - (parts - 1) * rows_max
+    firsts = np.concatenate(([0], np.cumsum(keyed.keys_per_group)[:-1]))
+    return KeyedRows(
+        columns=keyed.columns,
+        groups=keyed.groups,
+        keys_per_group=np.add.reduceat(parts, firsts).tolist(),
+        hashes=[keyed.hashes[index] for index in at],
+        keys=[keyed.keys[index] for index in at],
+        canonical=[keyed.canonical[index] for index in at],
+        counts=sizes.tolist(),
+    )
+
+
 def _agree(same_hash: Any, codes: Sequence[Any]) -> bool:
     """Whether equal hashes are equal keys everywhere, so that no run mixes two keys."""
     return all(bool(np.all(code[1:][same_hash] == code[:-1][same_hash])) for code in codes)

@@ -5,13 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 from operator import attrgetter, eq
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import Row, StructType
 
 from anabranch.errors import ProcessorError
+from anabranch.model.keyspace import GROUP
 from anabranch.state.arrow_types import arrow_type
+
+
+class OutputWriter(Protocol):
+    """What user code yields, as columns."""
+
+    def columns(self, outputs: list[Any]) -> list[Any]:
+        """One Arrow array per output column."""
+
+    def sizes(self, outputs: list[Any]) -> list[int] | None:
+        """Rows of each output; None: one each."""
+
+
+def output_table(
+    writer: OutputWriter, outputs: list[Any], groups: list[tuple[int, int]], schema: pa.Schema
+) -> pa.Table:
+    """GROUP first: so many outputs of each key group, one group after the other."""
+    columns, sizes = writer.columns(outputs), writer.sizes(outputs)
+    ids = np.array([group for group, _ in groups], np.int32)
+    items = np.repeat(ids, [size for _, size in groups])
+    of_row = items if sizes is None else np.repeat(items, sizes)
+    names = [GROUP, *schema.names]
+    return pa.Table.from_arrays([pa.array(of_row), *columns], names=names)
 
 
 class RowWriter:
@@ -20,6 +44,9 @@ class RowWriter:
     def __init__(self, schema: StructType) -> None:
         self._names = list(schema.names)
         self._types: list[Any] = [arrow_type(field.dataType) for field in schema.fields]
+
+    def sizes(self, rows: list[Any]) -> None:
+        """An output is a row."""
 
     def columns(self, rows: list[Any]) -> list[Any]:
         """One Arrow array per output column."""

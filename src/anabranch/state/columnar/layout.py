@@ -147,3 +147,8 @@ def columns_of(table: pa.Table, schema: pa.Schema) -> list[Any]:
         array = flat(table.column(field.name))
         found.append(array if array.type == field.type else array.cast(field.type))
     return found
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with all columns nullable."""
+    return pa.schema([pa.field(f.name, f.type) for f in schema])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -42,14 +43,6 @@ class MapCell(dict[Any, Any]):
             self.undo_log.setdefault(user_key, former)
         return former
 
-    def before(self) -> MapCell:
-        """A copy with what `rollback` would leave."""
-        found = MapCell()
-        found.update(self)
-        found.undo_log = dict(self.undo_log)
-        found.rollback()
-        return found
-
     def rollback(self) -> None:
         for user_key, former in self.undo_log.items():
             if former is ABSENT:
@@ -57,6 +50,34 @@ class MapCell(dict[Any, Any]):
             else:
                 self[user_key] = former
         self.undo_log = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What one key had in one slot when somebody asked; transactions do not change it."""
+
+    key: Any
+    hashed: int
+    cell: Any
+    undo_log: dict[Any, Any] | None
+    """Of a map: what takes it back to how it was before a transaction."""
+
+    @classmethod
+    def of(cls, key: Any, hashed: int, cell: Any, before: bool) -> Captured:
+        """Copies what would change: references only, so that transactions hardly wait."""
+        if type(cell) is MapCell:
+            undo_log = dict(cell.undo_log) if before else None
+            return cls(key, hashed, dict(cell), undo_log)
+        return cls(key, hashed, list(cell) if type(cell) is list else cell, None)
+
+    def entries(self) -> Any:
+        """A tuple (a value, or timers), a list, or a dictionary; takes a while for a large map."""
+        for user_key, former in (self.undo_log or {}).items():
+            if former is ABSENT:
+                self.cell.pop(user_key, None)
+            else:
+                self.cell[user_key] = former
+        return self.cell
 
 
 def is_empty(record: Record) -> bool:

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import types as T
 
 from anabranch.state.arrow_types import arrow_type
+from anabranch.state.large_values import view_of
 
 MICROS = 1_000_000
 _WIDE = Context(prec=76)
@@ -112,7 +113,15 @@ class IntegralCodec(Codec):
     identity = (int,)
 
 
-class StringCodec(Codec):
+class BulkyCodec(Codec):
+    """Text and bytes: a single large value becomes an array without a copy."""
+
+    def write(self, values: Sequence[Any]) -> Any:
+        view = view_of(values, self.arrow_type)
+        return super().write(values) if view is None else view
+
+
+class StringCodec(BulkyCodec):
     """Strings; like Spark's JVM side, numbers and booleans become their text."""
 
     identity = (str,)
@@ -127,7 +136,7 @@ class StringCodec(Codec):
         raise mismatch(value, self.spark_type)
 
 
-class BinaryCodec(Codec):
+class BinaryCodec(BulkyCodec):
     """Bytes; a string is taken as UTF-8."""
 
     identity = (bytes,)

@@ -11,7 +11,7 @@ import numpy as np
 
 from anabranch.model.keyspace import Int64s
 from anabranch.state.contract import Sections
-from anabranch.state.rows.cells import count_entries, is_empty, size_of
+from anabranch.state.rows.cells import Captured, count_entries, is_empty, size_of
 from anabranch.state.rows.expiry import ExpiryIndex
 from anabranch.state.rows.layout import HASH_AT, TIMERS_AT, Record, RowLayout
 from anabranch.state.rows.sections import export_records, load_sections
@@ -89,22 +89,16 @@ class RowGroupState:
         log[key] = former
         return former
 
-    def peek(self, keys: Iterable[Any], before: bool) -> list[Record | None]:
-        """Records of keys as they are, or as they were at the last `begin`; not to be changed."""
+    def capture(self, keys: Iterable[Any], slot: int, before: bool) -> list[Captured]:
+        """What keys have in a slot as it is, or was at the last `begin`: the same for ever."""
+        found: list[Captured] = []
         log = self.undo_log
-        return [
-            self._former(log[key]) if before and key in log else self.records.get(key)
-            for key in keys
-        ]
-
-    def _former(self, record: Record | None) -> Record | None:
-        if record is None or not self.layout.maps:
-            return record
-        former = record.copy()
-        for slot in self.layout.maps:
-            if former[slot] is not None:
-                former[slot] = former[slot].before()
-        return former
+        for key in keys:
+            is_changed = before and key in log
+            record = log[key] if is_changed else self.records.get(key)
+            if record is not None and record[slot] is not None:
+                found.append(Captured.of(key, record[HASH_AT], record[slot], is_changed))
+        return found
 
     def export(self, bins: Collection[int] | None = None, hashes: Int64s | None = None) -> Sections:
         keys, records = self._by_bin(bins, hashes)

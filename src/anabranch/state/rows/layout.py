@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.types import Row, StructType
 
 from anabranch.model.keyspace import HASH, OP, KeySpace
+from anabranch.state.large_values import is_viewable, large_in
 from anabranch.state.rows.codec import FloatCodec, SignedFloatCodec, length_mismatch
 from anabranch.state.rows.nested import codec_of, make_row
 
@@ -37,18 +39,24 @@ class VariableSpec:
     value_schema: StructType
     user_key_schema: StructType | None = None
     ttl_ms: int | None = None
+    renewed: tuple[tuple[str, int], ...] = ()
+    """Fields of the value that had been removed before, and how often."""
 
 
 class TupleCodec:
     """State values: tuples with one item per column of a schema."""
 
-    def __init__(self, schema: StructType, prefix: str) -> None:
-        self._schema = schema
+    def __init__(
+        self, schema: StructType, prefix: str, renewed: Sequence[tuple[str, int]] = ()
+    ) -> None:
         self._codecs = [codec_of(field.dataType) for field in schema.fields]
+        # A field that has come back is another column: nobody reads what the old one had.
+        marks = {name: f"~{times}" for name, times in renewed}
         self.fields = [
-            pa.field(prefix + field.name, codec.arrow_type)
+            pa.field(prefix + field.name + marks.get(field.name, ""), codec.arrow_type)
             for field, codec in zip(schema.fields, self._codecs, strict=True)
         ]
+        self._bulky = [at for at, f in enumerate(self.fields) if is_viewable(f.type)]
         self.exact: set[tuple[type, ...]] = set()
         """Tuples of Python types that need no conversion; filled as they are met."""
 
@@ -68,18 +76,35 @@ class TupleCodec:
             for codec, item in zip(self._codecs, items, strict=True)
         )
 
-    def write(self, values: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Arrow arrays of the columns."""
-        return [
-            codec.write([value[at] for value in values]) for at, codec in enumerate(self._codecs)
-        ]
+    def split(self, values: Sequence[tuple[Any, ...] | None]) -> list[list[Any]]:
+        """The items of each column; None where there is no value."""
+        places = range(len(self._codecs))
+        try:
+            return [list(map(itemgetter(at), values)) for at in places]  # type: ignore[arg-type]
+        except TypeError:  # some are None
+            return [[None if value is None else value[at] for value in values] for at in places]
 
-    def write_optional(self, values: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """The same, with nulls for entries without a value."""
-        return [
-            codec.write([None if value is None else value[at] for value in values])
-            for at, codec in enumerate(self._codecs)
-        ]
+    def write(self, values: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Arrow arrays of the columns of values."""
+        return self.write_columns(self.split(values))
+
+    def write_columns(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Arrow arrays of columns."""
+        return [codec.write(column) for codec, column in zip(self._codecs, columns, strict=True)]
+
+    @property
+    def is_bulky(self) -> bool:
+        """Whether there is text, or bytes."""
+        return bool(self._bulky)
+
+    def large(self, columns: Sequence[Sequence[Any]]) -> list[int]:
+        """Places of values that are large, and written best one by one."""
+        found = [large_in(columns[at]) for at in self._bulky]
+        return sorted({place for places in found for place in places})
+
+    def bytes_of(self, value: tuple[Any, ...]) -> int:
+        """Bytes of text and of bytes in a value, about."""
+        return sum(len(value[at]) for at in self._bulky if value[at] is not None)
 
     def read(self, columns: Sequence[Any], length: int) -> list[tuple[Any, ...]]:
         lists = [codec.read(column) for codec, column in zip(self._codecs, columns, strict=True)]
@@ -130,6 +155,11 @@ class KeyCodec:
             return lists[0]
         return list(zip(*lists, strict=True)) if lists else [()] * length
 
+    def read_items(self, columns: Sequence[Any], length: int) -> list[tuple[Any, ...]]:
+        """The keys of Arrow columns as `items` gives them."""
+        lists = [codec.read(column) for codec, column in zip(self.columns, columns, strict=True)]
+        return list(zip(*lists, strict=True)) if lists else [()] * length
+
     def write(self, keys: Sequence[Any]) -> list[Any]:
         """Arrow arrays of the columns of canonical keys."""
         if self._single:
@@ -171,7 +201,7 @@ class Variable:
     def __init__(self, spec: VariableSpec, slot: int) -> None:
         self.spec = spec
         self.slot = slot
-        self.value = TupleCodec(spec.value_schema, "value.")
+        self.value = TupleCodec(spec.value_schema, "value.", spec.renewed)
         self.user_key = (
             KeyCodec(spec.user_key_schema, "user_key.", SignedFloatCodec)
             if spec.user_key_schema
@@ -201,6 +231,10 @@ class RowLayout:
         self.maps = tuple(v.slot for v in self.variables if v.spec.kind == "map")
         self.expiring = tuple(v for v in self.variables if v.spec.ttl_ms is not None)
         self.blank: Record = [None] * (FIRST_SLOT + len(specs))
+
+    def named(self, section: str) -> Variable | None:
+        """The variable with a section; None: it is that of the timers."""
+        return next((v for v in self.variables if v.spec.name == section), None)
 
     def schema_of(self, variable: Variable | None, *, changelog: bool) -> Any:
         """Arrow schema of a variable's section, or of the timers'."""

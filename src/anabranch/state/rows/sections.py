@@ -8,7 +8,7 @@ then its elements, while a list that only grew logs the new elements alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StateMismatch
-from anabranch.model.keyspace import DELETE, UPSERT
+from anabranch.model.keyspace import DELETE, OP, UPSERT
+from anabranch.state.columnar.values import flat
 from anabranch.state.contract import Sections
 from anabranch.state.rows.cells import ABSENT, MapCell, is_empty
 from anabranch.state.rows.layout import HASH_AT, TIMERS, TIMERS_AT, Record, RowLayout, Variable
+from anabranch.state.rows.reshaping import reshaped
 
 if TYPE_CHECKING:
     from anabranch.state.rows.group import RowGroupState
@@ -28,7 +30,7 @@ Touched = Sequence[tuple[Any, Record | None, Record]]
 """Key, former record (None if new) and record of each key that a transaction touched."""
 
 
-class _Rows:
+class SectionRows:
     """Rows of one section, column by column."""
 
     def __init__(self) -> None:
@@ -40,16 +42,60 @@ class _Rows:
         self.cells: list[Any] = []
 
     def add(self, record: Record, key: Any, op: int, cell: Any) -> None:
+        """One of a record; user keys and positions are the caller's to add."""
         self.hashes.append(record[HASH_AT])
         self.ops.append(op)
         self.keys.append(key)
         self.cells.append(cell)
 
+    def add_entry(
+        self, hashed: int, key: Any, user_key: Any, position: int | None, cell: Any
+    ) -> None:
+        """One that is not from a changelog."""
+        self.hashes.append(hashed)
+        self.keys.append(key)
+        self.user_keys.append(user_key)
+        self.positions.append(position)
+        self.cells.append(cell)
+
     def table(self, layout: RowLayout, variable: Variable | None, *, changelog: bool) -> Any:
-        """`cells` are values, `(value, expiry)` pairs, or timers' expiries; None in a DELETE."""
+        """`cells` are values, `(value, expiry)` pairs, or timers' expiries; None in a DELETE.
+
+        Large values are chunks of their own.
+        """
         schema = layout.schema_of(variable, changelog=changelog)
+        if variable is None:
+            return self._piece(layout, None, (), schema)
+        values: Sequence[Any] = self.cells
+        if variable.spec.ttl_ms is not None:
+            values = [None if cell is None else cell[0] for cell in self.cells]
+        columns = variable.value.split(values)
+        large = variable.value.large(columns)
+        if not large:
+            return self._piece(layout, variable, columns, schema)
+        starts = sorted({0, *large, *(at + 1 for at in large), len(values)})
+        pieces = []
+        for start, end in pairwise(starts):
+            some = [column[start:end] for column in columns]
+            pieces.append(self._part(start, end)._piece(layout, variable, some, schema))
+        return pa.concat_tables(pieces)
+
+    def _part(self, start: int, end: int) -> SectionRows:
+        part = SectionRows()
+        for name, rows in vars(self).items():
+            setattr(part, name, rows[start:end])
+        return part
+
+    def _piece(
+        self,
+        layout: RowLayout,
+        variable: Variable | None,
+        values: Sequence[Sequence[Any]],
+        schema: Any,
+    ) -> Any:
+        """`values` has what is in the columns of the value."""
         columns = [pa.array(np.array(self.hashes, np.int64))]
-        if changelog:
+        if OP in schema.names:
             columns.append(pa.array(np.array(self.ops, np.uint8)))
         columns += layout.key.write(self.keys)
         if variable is None:
@@ -59,13 +105,7 @@ class _Rows:
             columns += variable.user_key.write(self.user_keys)
         if variable.spec.kind == "list":
             columns.append(pa.array(self.positions, pa.int32()))
-        values: Sequence[Any] = self.cells
-        if variable.spec.ttl_ms is not None:
-            values = [None if cell is None else cell[0] for cell in self.cells]
-        has_deletes = DELETE in self.ops
-        columns += (
-            variable.value.write_optional(values) if has_deletes else variable.value.write(values)
-        )
+        columns += variable.value.write_columns(values)
         if variable.spec.ttl_ms is not None:
             expiries = [None if cell is None else cell[1] for cell in self.cells]
             columns.append(pa.array(expiries, pa.int64()))
@@ -75,20 +115,20 @@ class _Rows:
 def export_records(layout: RowLayout, keys: Sequence[Any], records: Sequence[Record]) -> Sections:
     """Snapshot sections; every variable has one, also an empty one."""
     sections: Sections = {}
-    timers = _Rows()
+    timers = SectionRows()
     for key, record in zip(keys, records, strict=True):
         for expiry_ms in record[TIMERS_AT] or ():
             timers.add(record, key, UPSERT, expiry_ms)
     sections[TIMERS] = timers.table(layout, None, changelog=False)
     for variable in layout.variables:
-        rows = _Rows()
+        rows = SectionRows()
         for key, record in zip(keys, records, strict=True):
             _add_all(rows, variable, key, record)
         sections[variable.spec.name] = rows.table(layout, variable, changelog=False)
     return sections
 
 
-def _add_all(rows: _Rows, variable: Variable, key: Any, record: Record) -> None:
+def _add_all(rows: SectionRows, variable: Variable, key: Any, record: Record) -> None:
     cell = record[variable.slot]
     if cell is None:
         return
@@ -102,7 +142,7 @@ def _add_all(rows: _Rows, variable: Variable, key: Any, record: Record) -> None:
             rows.user_keys.append(user_key)
 
 
-def _add_elements(rows: _Rows, key: Any, record: Record, cell: list[Any], start: int) -> None:
+def _add_elements(rows: SectionRows, key: Any, record: Record, cell: list[Any], start: int) -> None:
     for position in range(start, len(cell)):
         rows.add(record, key, UPSERT, cell[position])
         rows.positions.append(position)
@@ -121,7 +161,7 @@ def changelog_of(layout: RowLayout, states: Iterable[RowGroupState]) -> tuple[Se
         return sections, updated, removed
     timers = (None,) if layout.has_timers else ()
     for variable in (*layout.variables, *timers):
-        rows = _Rows()
+        rows = SectionRows()
         if variable is None:
             _timer_changes(rows, touched)
         elif variable.spec.kind == "value":
@@ -139,7 +179,7 @@ def changelog_of(layout: RowLayout, states: Iterable[RowGroupState]) -> tuple[Se
     return sections, updated, removed
 
 
-def _value_changes(rows: _Rows, slot: int, touched: Touched) -> None:
+def _value_changes(rows: SectionRows, slot: int, touched: Touched) -> None:
     # The hot path: four flat lists, no call per key.
     changed = [
         (key, record)
@@ -152,7 +192,7 @@ def _value_changes(rows: _Rows, slot: int, touched: Touched) -> None:
     rows.ops = [DELETE if cell is None else UPSERT for cell in rows.cells]
 
 
-def _list_changes(rows: _Rows, slot: int, touched: Touched) -> None:
+def _list_changes(rows: SectionRows, slot: int, touched: Touched) -> None:
     for key, former, record in touched:
         before = None if former is None else former[slot]
         now = record[slot]
@@ -168,7 +208,7 @@ def _list_changes(rows: _Rows, slot: int, touched: Touched) -> None:
             _add_elements(rows, key, record, now, kept)
 
 
-def _map_changes(rows: _Rows, slot: int, touched: Touched) -> None:
+def _map_changes(rows: SectionRows, slot: int, touched: Touched) -> None:
     for key, _, record in touched:
         cell = record[slot]
         if cell is None:
@@ -182,7 +222,7 @@ def _map_changes(rows: _Rows, slot: int, touched: Touched) -> None:
             rows.user_keys.append(user_key)
 
 
-def _timer_changes(rows: _Rows, touched: Touched) -> None:
+def _timer_changes(rows: SectionRows, touched: Touched) -> None:
     for key, former, record in touched:
         before = (former[TIMERS_AT] if former is not None else None) or ()
         now = record[TIMERS_AT] or ()
@@ -215,8 +255,8 @@ def load_sections(state: RowGroupState, sections: Sections, *, changelog: bool) 
 def _load(state: RowGroupState, variable: Variable | None, table: Any, *, changelog: bool) -> int:
     layout = state.layout
     expected = layout.schema_of(variable, changelog=changelog)
-    if variable is not None:
-        table = _with_added(table, variable, expected)
+    if variable is not None and not table.schema.equals(expected):
+        table = _as_defined(table, variable, expected)
     if not table.schema.equals(expected):
         name = TIMERS if variable is None else variable.spec.name
         raise StateMismatch(
@@ -270,13 +310,19 @@ def _load(state: RowGroupState, variable: Variable | None, table: Any, *, change
     return grown
 
 
-def _with_added(table: Any, variable: Variable, expected: Any) -> Any:
-    """As the processor defines it now: fields that are newer than the table are null."""
-    for field in variable.value.fields:
-        if field.name not in table.schema.names:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    is_known = sorted(table.schema.names) == sorted(expected.names)
-    return table.select(expected.names) if is_known else table
+def _as_defined(table: Any, variable: Variable, expected: Any) -> Any:
+    """As the processor defines it now: of the value, what is newer than the table is null."""
+    columns = []
+    for field in expected:
+        is_value = field in variable.value.fields
+        if field.name in table.schema.names:
+            column = flat(table.column(field.name))
+            columns.append(reshaped(column, field.type) if is_value else column)
+        elif is_value:
+            columns.append(pa.nulls(table.num_rows, field.type))
+        else:
+            return table
+    return pa.Table.from_arrays(columns, names=expected.names)
 
 
 def _apply(

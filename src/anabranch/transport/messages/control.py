@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.transport.messages.kinds import Call, Nothing
@@ -29,6 +29,42 @@ class Ping(Call[Nothing]):
 
     caller: WorkerId | None = None
     """None: the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A call of user code that is under way."""
+
+    number: int
+    """Another one for each call of a process."""
+    operator: str
+    definition: int
+    method: str
+    key: str | None
+    """As a person reads it; None: the call is not for one key."""
+    epoch: int | None
+    """None: it is not for a batch."""
+    attempt: int | None
+    """The task that waits for it; None: nobody does."""
+    seconds: float
+    is_abandoned: bool
+    """Whether the task that waited for it is gone."""
+    stack: str
+    """Of its thread, the user's frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserCalls:
+    """The reply to `Watch`."""
+
+    calls: tuple[UserCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Call[UserCalls]):
+    """Are you there, and which calls of user code take long?"""
+
+    longer_than_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +98,8 @@ class OperatorStatus:
     rows_seen: int
     rows_missed: int | None
     """Rows whose key was not in memory; None: the backend does not tell."""
+    busy_seconds: dict[str, float] = field(default_factory=dict)
+    """Since the process started, by activity (`worker/busy.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +111,9 @@ class WorkerStatus:
     """Of a key group."""
     moves: dict[str, int]
     """Counters of what moves have done since the process started."""
+    resident_bytes: int | None = None
+    """Of the process, as the system counts it; None: it does not tell."""
+    peak_resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

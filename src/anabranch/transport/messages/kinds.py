@@ -37,6 +37,18 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
+class AliveHead:
+    """A sign of life in a stream that has nothing to say just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """The reply to a call that was made as a stream, since it may take long."""
+
+    reply: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorMessage:
     """An error on its way to the caller."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from anabranch.model.batch_times import BatchTimes
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
+from anabranch.model.spark_task import NO_TASK, SparkTask
+from anabranch.protocol.coordinator_messages import Unreached
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.transport.messages.kinds import Call, Nothing
 
@@ -13,19 +15,34 @@ from anabranch.transport.messages.kinds import Call, Nothing
 
 
 @dataclass(frozen=True, slots=True)
+class LanePeer:
+    """A worker's process, and where it listens."""
+
+    worker: WorkerId
+    incarnation: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaneOwner:
     """A worker that owns key groups of a lane."""
 
     worker: WorkerId
+    incarnation: int
     address: str | None
     """None: it has just gone away."""
     groups: tuple[int, ...]
+    relay: LanePeer | None = None
+    """Who passes the exchange on: lanes of this host do not reach the worker itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneGrant:
     """The reply to `Begin`."""
 
+    operator: str
+    """The one that has the state of the lane's query, and the number of its definition."""
+    definition: int
     version: int
     """Of the routing."""
     base: Epoch | None
@@ -55,6 +72,10 @@ class Begin(Call[LaneGrant]):
     """Spark's id of this run of the task."""
     is_retry: bool
     """Whether this run of the task has begun before."""
+    host: tuple[str, ...] = ()
+    """Addresses and name of the lane's host."""
+    unreached: tuple[Unreached, ...] = ()
+    """Processes that the lane was sent to and could not reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +84,10 @@ class TransactionDone:
 
     report: TransactionReport
     stats: dict[str, int]
+    rows: tuple[int, ...] = ()
+    """Of each of the report's key groups, if the operator has sites."""
+    bytes: int = 0
+    """Of these rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +95,26 @@ class Finish(Call[Nothing]):
     """A lane has all outputs; for the last lane, the reply says that the epoch exists."""
 
     operator: str
+    definition: int
     epoch: Epoch
     lane: Lane
     lanes: int
     transactions: tuple[TransactionDone, ...]
     stats: dict[str, int]
     """Of all of them together."""
+    host: tuple[str, ...] = ()
+    """Addresses and name of the lane's host."""
 
 
 @dataclass(frozen=True, slots=True)
-class TickDue:
-    """The reply to `Tick`."""
-
-    is_due: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tick(Call[TickDue]):
-    """Shall a batch run without new rows?"""
+class LaneFailed(Call[Nothing]):
+    """A lane ends with this error."""
 
     operator: str
+    run_id: str
+    """Of the query, anew for each start."""
+    epoch: Epoch
+    message: str
 
 
 # --- with workers; former owners pass rows on with the same messages ----------------------------
@@ -116,6 +141,10 @@ class TransactionHeader:
     """Whether only replicas are brought forward."""
     hops: int = 0
     """Former owners that have passed the rows on."""
+    task: SparkTask = NO_TASK
+    """The lane's; user code may ask for it."""
+    relay_to: LanePeer | None = None
+    """The worker that this is for, if whoever gets it is only to pass it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +152,5 @@ class TransactionReports:
     """What comes before the outputs of a transaction."""
 
     transactions: tuple[TransactionDone, ...] = ()
+    tallies: bytes = b""
+    """What user code has added to accumulators (`processor/tally.py`)."""

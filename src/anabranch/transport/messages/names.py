@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.transport.codec import different_versions
-from anabranch.transport.messages import control, lanes, orders, state
+from anabranch.transport.messages import control, deaths, hosts, kinds, lanes, orders, state
 
-CoordinatorCall = lanes.Begin | lanes.Finish | lanes.Tick
+AgentCall = hosts.Join | hosts.Prove | hosts.Beat | hosts.Report | hosts.Leave
+
+LaneCall = lanes.Begin | lanes.Finish | lanes.LaneFailed
+
+CoordinatorCall = LaneCall | AgentCall | hosts.Introduce | control.Ping
 
 WorkerCall = (
     control.Install
     | control.Ping
+    | control.Watch
     | control.Committed
     | control.Status
     | control.Loads
@@ -24,14 +29,29 @@ WorkerCall = (
 Request = CoordinatorCall | WorkerCall
 """What can be asked of a process."""
 
-StreamRequest = state.CopyGroups | state.Deltas | state.Fetch | state.LookUp
+WorkerStream = state.CopyGroups | state.Deltas | state.Fetch | state.LookUp
+
+CoordinatorStream = hosts.Orders | deaths.WatchDeaths
+
+StreamRequest = WorkerStream | CoordinatorStream
 
 NAMES: dict[type, str] = {
     lanes.Begin: "begin",
     lanes.Finish: "finish",
-    lanes.Tick: "tick",
+    lanes.LaneFailed: "lane-failed",
+    hosts.Introduce: "introduce",
+    hosts.Join: "join",
+    hosts.Prove: "prove",
+    hosts.Beat: "beat",
+    hosts.Report: "report",
+    hosts.Leave: "leave",
+    hosts.Orders: "orders",
+    hosts.StartHead: "start",
+    hosts.EndHead: "end",
+    hosts.ReturnHead: "return",
     control.Install: "install",
     control.Ping: "ping",
+    control.Watch: "watch",
     control.Committed: "committed",
     control.Status: "status",
     control.Loads: "loads",
@@ -59,6 +79,10 @@ NAMES: dict[type, str] = {
     state.GoneHead: "gone",
     state.RestartHead: "restart",
     state.FoundHead: "found",
+    kinds.AliveHead: "alive",
+    kinds.AnswerHead: "answer",
+    deaths.WatchDeaths: "watch-deaths",
+    deaths.DeathsHead: "deaths",
 }
 
 _TYPES = {name: kind for kind, name in NAMES.items()}

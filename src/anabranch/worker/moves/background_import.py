@@ -218,7 +218,6 @@ class BackgroundImport:
     def _piece(self, unit: ImportUnit, size: int) -> None:
         mine = ((unit.request.group, unit.request.session),)
         self._core.dispatch(protocol.PartReceiving(unit.operator, mine))
-        self._arrivals.pieces += 1
         self._limiter.take(size, lambda: self._is_needed(unit))
 
     def _receiving_ended(self, units: Iterable[ImportUnit]) -> None:

@@ -18,7 +18,7 @@ from anabranch.state.contract import GroupState
 from anabranch.transport.messages import state as messages
 from anabranch.transport.messages.state import GoneHead, GroupRequest, Need
 from anabranch.transport.packing import pack_hashes, unpack_hashes
-from anabranch.transport.server import Item
+from anabranch.transport.signs_of_life import Item
 from anabranch.worker.core import Place, WorkerCore
 from anabranch.worker.moves.deltas import Delta, DeltaLogs, joined_deltas
 from anabranch.worker.operator_slot import OperatorSlot

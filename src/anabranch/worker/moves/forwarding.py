@@ -89,4 +89,4 @@ def _answer(exchange: Exchange, groups: tuple[int, ...], sent: int) -> Forwarded
     answered = {g for tx in report.transactions for g in tx.report.groups} if report else set()
     if report is None or not answered.issuperset(groups):
         raise ServiceUnavailable("A worker's answer for rows that were passed on is incomplete.")
-    return Forwarded(groups, sent, report.transactions, rows)
+    return Forwarded(groups, sent, report.transactions, report.tallies, rows)

@@ -97,8 +97,6 @@ class ArrivalTable:
         """What transactions have fetched of each key group since it is owned here; before, how
         often they have brought its replica forward."""
         self._counting = threading.Lock()
-        self.pieces = 0
-        """Counts what imports receive: whoever waits sees that something comes."""
         core.perform_arrival = self.perform
         core.on_drop.append(self._drop)
 
@@ -159,7 +157,7 @@ class ArrivalTable:
             core.dispatch(offer)
             mine = ((offer.group, offer.session),)
             core.dispatch(protocol.ReceivingEnded(offer.operator, mine))
-        effect = decided.result()
+        effect = decided.result()  # no limit: dispatch() has decided, or raised
         if isinstance(effect, protocol.DiscardPart):
             return False
         self._install(slot, offer, install, effect.is_staged)

@@ -275,7 +275,7 @@ class StoreLoader:
                 self._work.clear()
                 unit = self._next()
                 if unit is None:
-                    self._work.wait()
+                    self._work.wait()  # no limit: start() sets it when there is work
                     continue
                 self._bring_unit(unit)
                 self._report(unit.slot, reported)

@@ -8,11 +8,13 @@ import pyarrow as pa
 
 from anabranch.durability.changelog import decode_changelog
 from anabranch.processor.contract import INITIAL_ROWS, RowChunk
+from anabranch.processor.user_code import running
 from anabranch.transport.messages import lanes
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.transactions.deferral import Deferral
 from anabranch.worker.transactions.transaction import RunningTransaction, rows_of_groups
+from anabranch.worker.user_code import Visit
 
 
 class Applier:
@@ -36,9 +38,21 @@ class Applier:
                     turn.callback(setattr, slot, "is_applying", False)
             turn.enter_context(run.timed("apply_ms"))
             if has_turn:
-                slot.in_apply_thread(lambda: run_operator(slot, run))
+                slot.in_apply_thread(lambda: self._run_watched(slot, run))
             else:  # rows are only put aside, while another transaction is applied
                 run_operator(slot, run)
+
+    def _run_watched(self, slot: OperatorSlot, run: RunningTransaction) -> None:
+        visit = Visit(
+            slot.name,
+            slot.definition_id,
+            slot.engine.place,
+            run.epoch,
+            None if run.opened.is_shadow else run.header.attempt,
+            run.is_abandoned,
+        )
+        with self._core.user_code.watched(visit):
+            run_operator(slot, run)
 
     def undo(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         """Take back what a transaction has changed."""
@@ -53,12 +67,14 @@ class Applier:
         """Another worker may still read what was its own."""
         if slot.pins:
             with self._core.changed:
+                # no limit: its state is copied in memory meanwhile, not sent
                 self._core.changed.wait_for(lambda: slot.pins.keys().isdisjoint(run.groups))
 
     def _take_turn(self, slot: OperatorSlot, run: RunningTransaction) -> bool:
         """Whether `slot.apply_lock` is taken; False: all rows wait for a later transaction."""
         if run.opened.may_defer:
             return self._deferral.takes_turn(slot, run)
+        # no limit: one transaction after the other, each as long as its user code
         slot.apply_lock.acquire()
         # The coordinator has settled which rows wait: those that waited the first time.
         run.deferred.update(group for group in run.groups if group in (run.waits or ()))
@@ -94,7 +110,9 @@ def run_operator(slot: OperatorSlot, run: RunningTransaction) -> None:
             for group, state in states.items():
                 state.begin()
                 begun.append(group)
-            run.note_applied(slot.engine.apply(run, states))
+            with running(run):
+                run.note_applied(slot.engine.apply(run, states))
+            run.tally.settle(run.groups[0])  # what belongs to no key
     finally:
         run.groups = groups
         run.applied += tuple(begun)

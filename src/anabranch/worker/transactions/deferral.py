@@ -50,6 +50,7 @@ class Deferral:
         if slot.is_applying and all(may_wait(slot.states[group]) for group in run.groups):
             run.deferred.update(run.groups)
             return False
+        # no limit: one transaction after the other, each as long as its user code
         slot.apply_lock.acquire()
         return True
 

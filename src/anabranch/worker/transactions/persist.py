@@ -7,25 +7,28 @@ import numpy as np
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.manifest import joined_refs
 from anabranch.durability.names import changelog_path, snapshot_path
+from anabranch.durability.pack import Part
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH
-from anabranch.model.stats import ROWS_DEFERRED
+from anabranch.model.stats import ROWS_DEFERRED, STATE_BYTES, STATE_ROWS
 from anabranch.state.contract import Sections
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.deltas import DeltaLogs
 from anabranch.worker.operator_slot import OperatorSlot
 from anabranch.worker.residency import snapshots
 from anabranch.worker.residency.snapshot_policy import Wear
+from anabranch.worker.transactions.group_commit import GroupCommit
 from anabranch.worker.transactions.transaction import RunningTransaction, TransactionOutput
 
 
 class TransactionWriter:
-    """Writes what makes a transaction durable: one file, or several with whole states."""
+    """Writes what makes a transaction durable: its part of a file, or files with whole states."""
 
     def __init__(self, core: WorkerCore, logs: DeltaLogs) -> None:
         self._core = core
         self._logs = logs
+        self._commits = GroupCommit(core.blobs, core.pass_point)
 
     def persist(self, slot: OperatorSlot, run: RunningTransaction) -> None:
         """Make a transaction durable, and keep its outputs for retries."""
@@ -36,12 +39,25 @@ class TransactionWriter:
             changelog = self._write_changes(slot, run, changes)
             self._logs.note(slot.name, run.opened.epoch, groups, changes)
         slot.note_heat(run.rows.sample())
-        slot.note_load(groups, run.rows.rows_of(groups))
+        rows = run.rows.rows_of(groups)
+        slot.note_load(groups, rows)
+        counts = dict(zip(groups, rows, strict=True)) if slot.has_sites else {}
         spent = run.spent
         if run.deferred:
             spent[ROWS_DEFERRED] = sum(run.rows.rows_of(run.deferred))
+        spent[STATE_ROWS], spent[STATE_BYTES] = slot.size_of(groups)
         waits = frozenset(run.deferred)
-        output = TransactionOutput(groups, run.output, changelog, run.stats, spent, waits)
+        output = TransactionOutput(
+            groups,
+            run.output,
+            changelog,
+            run.stats,
+            spent,
+            waits,
+            run.tally,
+            counts,
+            run.rows.mean_bytes if counts else 0.0,
+        )
         with self._core.changed:
             slot.outputs.update(dict.fromkeys(groups, output))
 
@@ -61,9 +77,10 @@ class TransactionWriter:
         )
         buffers = encode_changelog(changes, slot.keyspace, slot.engine.due_column)
         with run.timed("write_ms"):
-            written = self._core.write(path, opened.epoch, run.applied, buffers)
+            part = Part(path, opened.epoch, run.applied, buffers)
+            written = self._commits.write(opened.operator, part)
         slot.note_changes(run.applied, changes)
-        return written
+        return written.text()
 
     def _save(self, slot: OperatorSlot, run: RunningTransaction, groups: list[int]) -> str:
         """Whole states, as many at a time as fit into a file: together they may be too large."""

@@ -49,11 +49,11 @@ class RowBuffer:
         if not len(self._sample):
             self._sample = hashes[:SAMPLE_ROWS].copy()
         self._rows += np.bincount(groups, minlength=self.keyspace.groups)
+        self._num_bytes += batch.nbytes
         if self._spools:
             self._divide(batch)
             return
         self._batches.append(batch)
-        self._num_bytes += batch.nbytes
         if self._num_bytes > self._memory_bytes_max:
             bucket_bytes_max = max(1 << 20, self._memory_bytes_max // (2 * self._buckets))
             self._spools = [Spool(bucket_bytes_max) for _ in range(self._buckets)]
@@ -64,6 +64,11 @@ class RowBuffer:
     def rows_of(self, groups: Iterable[int]) -> tuple[int, ...]:
         """Number of rows of each key group."""
         return tuple(self._rows[list(groups)].tolist())
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of a row."""
+        return self._num_bytes / max(1, int(self._rows.sum()))
 
     def sample(self) -> Int64s:
         """Hashes of the first rows."""

@@ -17,6 +17,7 @@ from anabranch.model.stats import ROWS_FORWARDED
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.transport.messages import lanes
+from anabranch.transport.server import IncomingRows
 from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.forwarding import Forwarding
 from anabranch.worker.operator_slot import OperatorSlot
@@ -82,6 +83,8 @@ class TransactionServer:
         if header.is_shadow:
             return self._shadow(header, rows)
         run = self._open(header)
+        if isinstance(rows, IncomingRows):
+            run.is_abandoned = rows.is_abandoned
         self._core.pass_point("opened")
         try:
             self._receive(run, rows)
@@ -137,7 +140,9 @@ class TransactionServer:
         limit = self._core.config.memory_bytes // (2 * opened.lanes)
         buffer = RowBuffer(opened.groups, self._core.config.keyspace, limit)
         schema = self._core.slot(opened.operator, header.definition).output_schema
-        run = RunningTransaction(opened, header, buffer, schema, limit)
+        run = RunningTransaction(
+            opened, header, buffer, schema, limit, self._core.busy_with(opened.operator)
+        )
         self._core.running[opened.tx] = run
         self._core.dispatch(opened)
         return run
@@ -175,7 +180,7 @@ class TransactionServer:
     def _serve(self, run: RunningTransaction) -> TransactionAnswer:
         """Perform this transaction's effects until the protocol answers or refuses."""
         while True:
-            effect = run.todo.get()
+            effect = run.todo.get()  # no limit: every effect ends in an event, and so in the next
             while isinstance(effect, protocol.AwaitArrivals):
                 effect = self._next_after(run, effect)
             match effect:
@@ -191,11 +196,10 @@ class TransactionServer:
     def _next_after(
         self, run: RunningTransaction, effect: protocol.AwaitArrivals
     ) -> TransactionEffect | TransactionAnswer:
-        """The effect that ends the wait for what is coming in; as long as it comes, it goes on."""
+        """The effect that ends the wait for what is coming in; the protocol sees if it comes."""
         for group in effect.groups:
             self._arrivals.note_on_demand(group, {"waited": 1})
         self._core.count({"waited": len(effect.groups)})
-        pieces = self._arrivals.pieces
         with run.timed("load_ms"):
             while True:
                 try:
@@ -203,9 +207,7 @@ class TransactionServer:
                     self._core.pass_point("fetched")
                     return following
                 except queue.Empty:
-                    if pieces == self._arrivals.pieces:
-                        self._core.dispatch(protocol.AwaitingExpired(effect.tx))
-                    pieces = self._arrivals.pieces
+                    self._core.dispatch(protocol.AwaitingExpired(effect.tx))
 
     def _attempt(self, run: RunningTransaction, effect: Attempt) -> None:
         slot = self._core.slots[run.opened.operator]
@@ -254,10 +256,10 @@ class TransactionServer:
         if run.opened.is_shadow:
             self._arrivals.note_shadow(run.applied)
             return TransactionAnswer(slot.output_schema, lanes.TransactionReports(), ())
-        forwarded = {group for answer in run.forwarded for group in answer.groups}
+        elsewhere = {group for answer in run.forwarded for group in answer.groups}
         parts: dict[int, tuple[TransactionOutput, list[int]]] = {}
         for group in run.opened.groups:
-            if group not in forwarded:
+            if group not in elsewhere:
                 output = slot.outputs[group]
                 parts.setdefault(id(output), (output, []))[1].append(group)
         reports = [
@@ -268,5 +270,9 @@ class TransactionServer:
             stats = {**first.stats, ROWS_FORWARDED: answer.sent}
             reports += [replace(first, stats=stats), *others]
         answered = tuple((output, tuple(groups)) for output, groups in parts.values())
-        report = lanes.TransactionReports(tuple(reports))
-        return TransactionAnswer(slot.output_schema, report, answered, tuple(run.forwarded))
+        tallies = [output.tally.message(groups) for output, groups in parts.values()]
+        tallies += [answer.tallies for answer in run.forwarded]
+        report = lanes.TransactionReports(tuple(reports), b"".join(tallies))
+        forwarded = tuple(run.forwarded)
+        busy = self._core.busy_with(slot.name)
+        return TransactionAnswer(slot.output_schema, report, answered, forwarded, busy)

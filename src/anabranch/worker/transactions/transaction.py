@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 
@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.errors import ProcessorError
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.model.stats import TIMES
 from anabranch.processor.contract import OperatorStats, RowChunk
+from anabranch.processor.tally import Tally
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.protocol.worker import (
     ApplyTransaction,
@@ -34,6 +36,7 @@ from anabranch.transport.messages.lanes import (
     TransactionReports,
 )
 from anabranch.transport.spool import Spool
+from anabranch.worker.busy import ACTIVITY_OF, SENDING, BusyClock
 from anabranch.worker.transactions.row_buffer import RowBuffer
 
 
@@ -49,12 +52,19 @@ class TransactionOutput:
     """Milliseconds of each of TIMES."""
     deferred: frozenset[int] = frozenset()
     """Key groups whose rows wait."""
+    tally: Tally = field(default_factory=Tally)
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """Rows by key group, if the operator has sites."""
+    mean_bytes: float = 0.0
+    """Of a row."""
 
     def report(self, worker: str, groups: list[int]) -> TransactionDone:
         """For the lane: what was done for some of the key groups."""
         deferred = tuple(group for group in groups if group in self.deferred)
         report = TransactionReport(worker, tuple(groups), self.changelog, deferred)
-        return TransactionDone(report, {**asdict(self.stats), **self.spent})
+        rows = tuple(self.counts[group] for group in groups) if self.counts else ()
+        size = round(sum(rows) * self.mean_bytes)
+        return TransactionDone(report, {**asdict(self.stats), **self.spent}, rows, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ class Forwarded:
     sent: int
     """Rows that were passed on."""
     reports: tuple[TransactionDone, ...]
+    tallies: bytes
     rows: Spool
 
 
@@ -76,9 +87,15 @@ class TransactionAnswer:
     report: TransactionReports
     parts: tuple[tuple[TransactionOutput, tuple[int, ...]], ...]
     forwarded: tuple[Forwarded, ...] = ()
+    busy: BusyClock = field(default_factory=BusyClock)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Output rows, GROUP first."""
+        for batch in self._batches():
+            with self.busy.counted(SENDING):  # the server sends it before it asks for the next one
+                yield batch
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         for output, groups in self.parts:
             if len(groups) == len(output.groups):
                 yield from output.rows
@@ -113,11 +130,16 @@ class RunningTransaction:
         rows: RowBuffer,
         output_schema: pa.Schema,
         output_bytes_max: int,
+        busy: BusyClock,
     ) -> None:
         self.opened = opened
         self.header = header
         self.times = header.times
+        self.task = header.task
+        self.tally = Tally()
         self.rows = rows
+        self.is_abandoned: Callable[[], bool] = lambda: False
+        """Whether the lane that wants the outputs is gone."""
         self.todo: queue.SimpleQueue[TransactionEffect | TransactionAnswer] = queue.SimpleQueue()
         """For the thread that serves this transaction."""
         self.groups: tuple[int, ...] = ()
@@ -129,6 +151,7 @@ class RunningTransaction:
         self.waits = None if header.waits is None else frozenset(header.waits)
         """The key groups whose rows have to wait, if that is settled; None: it is chosen here."""
         self.forwarded: list[Forwarded] = []
+        self._busy = busy
         self._seconds = dict.fromkeys(TIMES, 0.0)
         self.initial_rows: list[RowChunk] = []
         self.stats = OperatorStats()
@@ -158,6 +181,7 @@ class RunningTransaction:
     def emit(self, rows: pa.Table) -> None:
         """Add outputs."""
         if rows.num_rows:
+            self._check_nulls(rows)
             for batch in rows.cast(self._output_schema).combine_chunks().to_batches():
                 self.output.append(batch)
 
@@ -179,7 +203,10 @@ class RunningTransaction:
         try:
             yield
         finally:
-            self._seconds[what] += time.monotonic() - started
+            seconds = time.monotonic() - started
+            self._seconds[what] += seconds
+            if what in ACTIVITY_OF:
+                self._busy.add(ACTIVITY_OF[what], seconds)
 
     @property
     def spent(self) -> dict[str, int]:
@@ -202,6 +229,16 @@ class RunningTransaction:
         self._log = {}
         self.output = Spool(self._output_bytes_max)
         self.stats = OperatorStats()
+        self.tally = Tally()
+
+    def _check_nulls(self, rows: pa.Table) -> None:
+        for about, column in zip(self._output_schema, rows.columns, strict=True):
+            if not about.nullable and column.null_count:
+                raise ProcessorError(
+                    f"NULL value appeared in the non-nullable output column '{about.name}' of "
+                    f"operator '{self.opened.operator}'. Give a value, or make the column nullable "
+                    "in outputStructType (DDL: without NOT NULL). The batch was not applied."
+                )
 
     def _partly(self, chunk: RowChunk, wanted: set[int]) -> Iterator[RowChunk]:
         groups = tuple(g for g in chunk.groups if g in wanted)

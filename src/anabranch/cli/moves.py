@@ -1,0 +1,36 @@
+"""`anabranch moves`: running and recent reconfigurations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from anabranch.cli.asking import EXIT_NOT_RUNNING, command, line
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the subcommand."""
+    parser = command(subparsers, "moves", "list running and recent reconfigurations")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print them, the newest last."""
+    from anabranch.errors import NotRunning
+    from anabranch.http.client import ServiceClient
+
+    try:
+        found = ServiceClient.of(args.location).get("/moves")
+    except NotRunning as error:
+        print(f"anabranch: {error}", file=sys.stderr)
+        return EXIT_NOT_RUNNING
+    if args.json:
+        print(json.dumps(found))
+    else:
+        print("\n".join(map(line, found)) or "none since the service started")
+    return 0

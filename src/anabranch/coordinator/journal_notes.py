@@ -1,0 +1,182 @@
+"""What the coordinator's parts tell the journal: each thing that happens, as an entry."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from anabranch.coordinator.calls import STATUS_SECONDS_MAX, ask_all
+from anabranch.coordinator.journal import Note
+from anabranch.coordinator.move_handle import MoveHandle
+from anabranch.coordinator.move_request import MoveWish
+from anabranch.coordinator.operator_record import OperatorRecord
+from anabranch.durability.savepoint import Savepoint
+from anabranch.model.ids import WorkerId
+from anabranch.model.journal_entry import EntryKind
+from anabranch.model.stats import TIMES
+from anabranch.processes.worker_pool import WorkerPool
+from anabranch.transport.messages.control import Status, WorkerStatus
+from anabranch.transport.messages.lanes import LaneFailed
+
+LOAD_SECONDS = 15.0
+"""Between two looks at how busy workers are, while batches run."""
+SECONDS_A_WORKER = 0.1
+"""More between two looks for each worker: many are asked less often."""
+
+BUSIEST_SHOWN = 4
+APPLYING = "applying"
+
+_COLUMNS = {"rows": "rows_input", **{name: name for name in TIMES}}
+"""Of a batch: fields of an entry, and what they are called in its statistics."""
+
+
+def no_note(kind: EntryKind, **fields: Any) -> None:
+    """There is no journal."""
+
+
+class JournalNotes:
+    """Turns what happens into entries."""
+
+    def __init__(self, note: Note = no_note) -> None:
+        self._note = note
+        self._sampled = time.monotonic()
+        self._pool: WorkerPool | None = None
+        self._sampling = threading.Lock()
+
+    def of(self, pool: WorkerPool) -> JournalNotes:
+        """These are the workers that are asked what they do."""
+        self._pool = pool
+        return self
+
+    def batch(self, operator: OperatorRecord, epoch: int) -> None:
+        """An epoch exists."""
+        fields: dict[str, Any] = {"operator": operator.name, "epoch": epoch}
+        timing = operator.timings[-1] if operator.timings else None
+        if timing is not None and timing.epoch == epoch:
+            stats = timing.stats
+            fields["seconds"] = timing.seconds
+            fields.update((column, stats.get(stat, 0)) for column, stat in _COLUMNS.items())
+            known = _COLUMNS.values()
+            fields["details"] = {n: v for n, v in stats.items() if v and n not in known}
+        self._note(EntryKind.BATCH, **fields)
+        self._look_at_load()
+
+    def batch_failed(self, failed: LaneFailed, line: str) -> None:
+        """A lane has ended with an error."""
+        about = {"operator": failed.operator, "epoch": failed.epoch}
+        self._note(EntryKind.BATCH_FAILED, **about, text=line)
+
+    def worker_started(self, worker: WorkerId, incarnation: int) -> None:
+        """A process has all definitions."""
+        about: dict[str, Any] = {"incarnation": incarnation}
+        if self._pool is not None:
+            about["pid"] = self._pool.pids().get(worker)
+            about["host"] = self._pool.hosts().get(worker)
+        self._note(EntryKind.WORKER_STARTED, worker=worker, details=about)
+
+    def worker_ended(self, worker: WorkerId, incarnation: int, reason: str) -> None:
+        """A process is gone that was not told to go."""
+        about = {"incarnation": incarnation}
+        self._note(EntryKind.WORKER_ENDED, worker=worker, text=reason, details=about)
+
+    def move_started(self, move: MoveHandle, wish: MoveWish) -> None:
+        """A reconfiguration was asked for."""
+        before, after = move.workers_before, move.workers_after
+        self._note(
+            EntryKind.MOVE_STARTED,
+            text=f"{move.strategy}: {len(before)} -> {len(after)} workers",
+            details={
+                "number": move.number,
+                "cause": move.cause,
+                "strategy": move.strategy,
+                "workers_before": before,
+                "workers_after": after,
+                "options": dict(wish.options),
+                "bytes_per_second": wish.bytes_per_second,
+            },
+        )
+
+    def move_ended(self, move: MoveHandle) -> None:
+        """A reconfiguration is over, well or not."""
+        report = move.report()
+        pause = f"{1000 * report.pause_seconds:.0f} ms"
+        plain = report.as_json()
+        del plain["batches"]  # they have entries of their own
+        self._note(
+            EntryKind.MOVE_ENDED,
+            seconds=report.seconds,
+            bytes=report.bytes,
+            rows=report.rows_forwarded,
+            text=f"{report.strategy}: {report.outcome}, {report.groups} key groups moved, "
+            f"longest pause {pause}",
+            details={"number": move.number, "cause": move.cause, **plain},
+        )
+
+    def savepoint(self, made: Savepoint) -> None:
+        """A savepoint exists."""
+        self._note(EntryKind.SAVEPOINT, bytes=made.bytes, text=made.name)
+
+    def _look_at_load(self) -> None:
+        """After a batch, now and then, in a thread: batches do not wait for it."""
+        pool, now = self._pool, time.monotonic()
+        if (
+            pool is None
+            or now - self._sampled < LOAD_SECONDS
+            or not self._sampling.acquire(blocking=False)
+        ):
+            return
+        self._sampled = now
+
+        def sample() -> None:
+            try:
+                found = ask_all(pool.peers(), Status(), STATUS_SECONDS_MAX)
+                self._note(EntryKind.LOAD, text=_busiest(found), details=_load(found))
+                self._sampled = time.monotonic() + SECONDS_A_WORKER * len(found)
+            finally:
+                self._sampling.release()
+
+        threading.Thread(target=sample, name="anabranch-load", daemon=True).start()
+
+
+def about_service(workers: int, key_groups: int, checkpoint: str) -> dict[str, Any]:
+    """Fields of the entry for a service that begins."""
+    details = {
+        "workers": workers,
+        "key_groups": key_groups,
+        "checkpoint": checkpoint,
+        "anabranch": version("anabranch"),
+        "pyspark": version("pyspark"),
+        "python": platform.python_version(),
+    }
+    return {"text": f"{workers} workers, {key_groups} key groups", "details": details}
+
+
+def _busiest(found: Mapping[WorkerId, WorkerStatus]) -> str:
+    """Who has applied longest so far."""
+    seconds = {
+        worker: sum(each.busy_seconds.get(APPLYING, 0.0) for each in status.operators.values())
+        for worker, status in found.items()
+    }
+    first = sorted(seconds, key=lambda worker: -seconds[worker])[:BUSIEST_SHOWN]
+    return "applying so far: " + ", ".join(f"{worker} {seconds[worker]:.1f} s" for worker in first)
+
+
+def _load(found: Mapping[WorkerId, WorkerStatus]) -> dict[str, Any]:
+    return {
+        worker: {
+            "resident_bytes": status.resident_bytes,
+            "operators": {
+                name: {
+                    "rows": each.rows,
+                    "bytes": each.bytes,
+                    "busy_seconds": {what: round(s, 3) for what, s in each.busy_seconds.items()},
+                }
+                for name, each in status.operators.items()
+            },
+        }
+        for worker, status in found.items()
+    }

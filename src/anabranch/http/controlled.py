@@ -1,0 +1,59 @@
+"""What the API needs of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from anabranch.coordinator.move_handle import MoveHandle
+from anabranch.durability.journal import JournalContent
+from anabranch.durability.savepoint import Savepoint
+from anabranch.model.journal_entry import JournalEntry
+
+Listener = Callable[[JournalEntry], None]
+
+
+class ControlledService(Protocol):
+    """A running `StateService`, as far as the API uses it."""
+
+    def status(self) -> dict[str, Any]:
+        """Workers, operators, the running reconfiguration."""
+
+    def key_groups(self) -> list[dict[str, Any]]:
+        """Owner, rows and bytes of each key group."""
+
+    def rescale(self, workers: int, **how: Any) -> Any:
+        """A MoveHandle, or with `dry_run` a Forecast; so do the other four."""
+
+    def move(self, key_groups: Sequence[int], to: str, **how: Any) -> Any:
+        """Move some key groups."""
+
+    def drain(self, worker: str, **how: Any) -> Any:
+        """Empty a worker and end it."""
+
+    def rebalance(self, **how: Any) -> Any:
+        """Share key groups out by load."""
+
+    def standby(self, workers: int) -> MoveHandle:
+        """Keep replicas for a later rescale."""
+
+    def recent_moves(self) -> list[MoveHandle]:
+        """Running and recent reconfigurations, the oldest first."""
+
+    def savepoint(self, name: str) -> Savepoint:
+        """Make a savepoint."""
+
+    def savepoints(self) -> list[Savepoint]:
+        """All savepoints of the location."""
+
+    def state(self, operator: str, variable: str | None = None) -> Any:
+        """Lookups of single keys."""
+
+    def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
+        """Entries of the journal."""
+
+    def stop(self) -> None:
+        """End it."""
+
+    def on_entry(self, listener: Listener) -> None:
+        """Call it for each entry of the journal from now on, at once, in any thread."""

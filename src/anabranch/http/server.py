@@ -1,0 +1,144 @@
+"""The server in the driver: a thread with a loop of its own, that may fail without any query."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+
+from anabranch.durability.blobs import BlobStore
+from anabranch.errors import InvalidArgument
+from anabranch.http.api import Api
+from anabranch.http.app import App
+from anabranch.http.controlled import ControlledService
+from anabranch.http.endpoint import Endpoint, TokenFile, this_host
+from anabranch.http.events import Events
+from anabranch.http.guard import Guard
+from anabranch.http.metrics import Metrics
+from anabranch.http.tokens import Tokens
+from anabranch.model.journal_entry import JournalEntry
+
+_log = logging.getLogger("anabranch.http")
+
+HOST = "127.0.0.1"
+START_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 5.0
+CONNECTIONS_MAX = 1200
+KEEP_ALIVE_SECONDS = 5
+
+
+class HttpServer:
+    """Listens on loopback until stopped."""
+
+    def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
+        self._blobs = blobs
+        self._tokens, self._events = Tokens(), Events()
+        api = Api(service)
+        metrics = Metrics(api.status)
+        listening = _bind(port)
+        port = listening.getsockname()[1]
+        self.endpoint = Endpoint(
+            secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
+        )
+        hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
+        app = App(api, self._events, metrics, self._tokens, is_secure=False)
+        self._server = _Server(
+            uvicorn.Config(
+                Guard(app.starlette, self._tokens, hosts, "http"),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                http="h11",
+                ws="none",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=1,
+                limit_concurrency=CONNECTIONS_MAX,
+            )
+        )
+        self._socket = listening
+        self.token_file = TokenFile(self.endpoint)
+
+        def heard(entry: JournalEntry) -> None:
+            metrics.note(entry)
+            self._events.publish(entry)
+
+        service.on_entry(heard)
+        self._thread = threading.Thread(target=self._run, name="anabranch-http", daemon=True)
+
+    def start(self) -> None:
+        """Listen, and tell where."""
+        try:
+            self.token_file.write(self._tokens)
+            self._thread.start()
+            if not self._server.is_up.wait(START_SECONDS_MAX):
+                raise InvalidArgument("The HTTP API does not start. Use http=False to go without.")
+            self.endpoint.write(self._blobs)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def login_url(self) -> str:
+        """A link for a browser, which works once."""
+        return f"{self.endpoint.url}/login?code={self._tokens.new_login()}"
+
+    def stop(self) -> None:
+        """Listen no more; leave no file that says otherwise."""
+        self.endpoint.withdraw(self._blobs)
+        self.token_file.delete()
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(STOP_SECONDS_MAX)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException:  # the query goes on without
+            _log.exception("The HTTP API has ended; queries are not concerned")
+
+    async def _serve(self) -> None:
+        serving = asyncio.create_task(self._server.serve([self._socket]))
+        while not self._server.should_exit and not serving.done():
+            await asyncio.sleep(0.1)
+        self._events.close()
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Without handlers for signals: those are the program's."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+def _bind(port: int) -> socket.socket:
+    # no limit: it only listens, and the loop waits
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.set_inheritable(False)
+    except OSError as error:
+        listening.close()
+        raise InvalidArgument(
+            f"The HTTP API cannot listen on {HOST}:{port}: {error.strerror}. Give another port as "
+            "http=PORT, or http=True for a free one."
+        ) from error
+    return listening
