@@ -9,7 +9,14 @@ from pyspark.sql import SparkSession
 from tests.processes import workers_alive
 
 from anabranch.state import backend
-from anabranch_bench.experiments import backends, checkpoint_modes, hybrid, recovery, rescale
+from anabranch_bench.experiments import (
+    backends,
+    checkpoint_modes,
+    hybrid,
+    recovery,
+    rescale,
+    rescale_findings,
+)
 from anabranch_bench.runs import key_count_runs, turns
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -87,20 +94,20 @@ def test_live_and_its_control_in_turns(
     )
     bench = rescale.RescaleBench(spark, tmp_path, settings, quiet)
     bench.run(("strategies",))
-    assert not bench.has_failed, bench.notes
-    seen = [(run.label, run.repeat) for run in bench.results.runs if run.is_turn]
+    assert not bench.found.has_failed, bench.found.notes
+    seen = [(run.label, run.repeat) for run in bench.found.results.runs if run.is_turn]
     live = [("live", number) for number in (0, 1)]
     control = [("control", number) for number in (0, 1, 2)]
     assert seen == [control[0], live[0], control[1], live[1], control[2]]
-    for run in bench.results.runs:
+    for run in bench.found.results.runs:
         assert run.timeline is not None
         assert run.timeline.end > (run.move.end if run.move else 2.0)
         if run.move is not None:
             assert run.phase("during").rows >= 0.9 * run.load.rate * run.move.seconds
             assert run.report["groups"]
-    met = {verdict.name: verdict.figures for verdict in bench.verdicts()}
+    met = {verdict.name: verdict.figures for verdict in bench.found.verdicts()}
     assert "times" in met["live: mean latency to control's"]
-    shown = "\n".join(table.markdown() for table in rescale.tables_of(bench.results))
+    shown = "\n".join(table.markdown() for table in rescale_findings.tables_of(bench.found.results))
     assert "nan" not in shown
     assert "in the windows of live" in shown
     assert "in the windows of others" in shown

@@ -11,7 +11,7 @@ from anabranch.loadtest.latency import Batch, Timeline, TimeWindow
 from anabranch.loadtest.schedule import OpenLoop
 from anabranch_bench.experiments.evaluation_loads import Scale, WorkloadLoad, find_load
 from anabranch_bench.experiments.evaluation_plan import PlannedRun
-from anabranch_bench.experiments.rescale import tables_of
+from anabranch_bench.experiments.rescale_findings import tables_of
 from anabranch_bench.reports.run_tables import failures
 from anabranch_bench.reports.tables import Table
 from anabranch_bench.results.cases import CONTROL, Case

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import show_progress
-from anabranch_bench.cli.experiment import print_each, settings_of
+from anabranch_bench.cli.experiment import (
+    FROM,
+    print_each,
+    print_head,
+    settings_of,
+    stored_results,
+)
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -38,20 +45,28 @@ def register(kinds: Subparsers) -> None:
     add("--state-memory-mb", type=count, default=64, help="memory limit of each worker (64)")
     add("--workers", type=count, default=2, help="worker processes (2)")
     add("--json", action="store_true", help="print JSON, one line for each")
+    parser.add_argument("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
     parser.set_defaults(run=run_backends)
 
 
 def run_backends(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether all targets were met."""
+    from anabranch_bench.reports.report import side_by_side_line
+    from anabranch_bench.results.verdicts import SideBySide
+
+    if args.stored:
+        stored = stored_results(args, "backends", "part", SideBySide.from_json)
+        found = print_each(stored, side_by_side_line, False)
+        return 0 if all(one.passed for one in found) else 1
     from anabranch.state.backend import check_backend
 
     check_backend("rocksdb", args.state_memory_mb << 20, None)
     check_java()
     from anabranch.loadtest.session import spark_session
     from anabranch_bench.experiments.backends import BackendsBench, BackendSettings
-    from anabranch_bench.reports.report import side_by_side_line
 
     settings = settings_of(BackendSettings, args, state_memory_bytes=args.state_memory_mb << 20)
+    print_head("backends", settings, args.json)
     with spark_session() as (spark, folder):
         bench = BackendsBench(spark, folder, settings, show_progress)
         found = print_each(bench.run(args.parts), side_by_side_line, args.json)

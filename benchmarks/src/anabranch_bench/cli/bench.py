@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from anabranch_bench.cli import (
     backends,
     checkpoint_modes,
+    cluster,
+    encryption,
     evaluation,
     hybrid,
+    many,
     recovery,
     rescale,
     throughput,
@@ -17,7 +20,18 @@ from anabranch_bench.cli import (
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
 
-BENCHMARKS = (throughput, rescale, evaluation, backends, checkpoint_modes, recovery, hybrid)
+BENCHMARKS = (
+    throughput,
+    rescale,
+    evaluation,
+    backends,
+    checkpoint_modes,
+    recovery,
+    hybrid,
+    many,
+    encryption,
+    cluster,
+)
 
 
 def register(subparsers: Subparsers) -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import show_progress
-from anabranch_bench.cli.experiment import print_each, settings_of
+from anabranch_bench.cli.experiment import (
+    FROM,
+    print_each,
+    print_head,
+    settings_of,
+    stored_results,
+)
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
+    from anabranch_bench.experiments.checkpoint_modes import ModeResult
 
 
 def register(kinds: Subparsers) -> None:
@@ -37,26 +46,37 @@ def register(kinds: Subparsers) -> None:
     parser.add_argument("--seconds", type=positive, default=8.0, help="steady load (8)")
     parser.add_argument("--repeat", type=count, default=1, help="runs of each mode (1)")
     parser.add_argument("--json", action="store_true", help="print JSON, one line for each run")
+    parser.add_argument("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
     parser.set_defaults(run=run_checkpoints)
 
 
 def run_checkpoints(args: argparse.Namespace) -> int:
     """Run and print; the exit code says whether every mode was seen at work."""
-    check_java()
-    from anabranch.loadtest.session import spark_session
     from anabranch_bench.experiments.checkpoint_modes import (
         CheckpointsBench,
         CheckpointSettings,
-        doubts,
-        peak_ratio,
+        ModeResult,
     )
 
+    if args.stored:
+        stored = stored_results(args, "checkpoints", "mode", ModeResult.from_json)
+        return _judge(print_each(stored, str, False), False)
+    check_java()
+    from anabranch.loadtest.session import spark_session
+
     settings = settings_of(CheckpointSettings, args)
+    print_head("checkpoints", settings, args.json)
     with spark_session() as (spark, folder):
         bench = CheckpointsBench(spark, folder, settings, show_progress)
         results = print_each(bench.run(args.modes), str, args.json)
+    return _judge(results, args.json)
+
+
+def _judge(results: Sequence[ModeResult], as_json: bool) -> int:
+    from anabranch_bench.experiments.checkpoint_modes import doubts, peak_ratio
+
     ratio, found = peak_ratio(results), doubts(results)
-    if args.json:
+    if as_json:
         print(json.dumps({"peak_unaligned_to_aligned": ratio, "doubts": found}))
     else:
         if ratio is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from anabranch.cli.arguments import check_folders, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
+from anabranch_bench.cli.experiment import FROM, check_alone, read_stored
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -34,6 +35,7 @@ examples:
   anabranch bench evaluation --quick --plots plots --markdown report.md
   anabranch bench evaluation --parts workloads --workloads q4 auction --strategies live meces
   anabranch bench evaluation --parts drrs --json drrs.json
+  anabranch bench evaluation --from drrs.json --plots plots
 
 Ctrl-C ends the run that is going on; tables, files and plots of what is done are written.
 """
@@ -64,13 +66,16 @@ def register(kinds: Subparsers) -> None:
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--markdown", type=Path, metavar="FILE", help="write the tables there")
     add("--plots", type=Path, metavar="FOLDER", help="draw pictures there (PNG)")
+    add("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
     parser.set_defaults(run=run_evaluation)
 
 
 def run_evaluation(args: argparse.Namespace) -> int:
     """Run and report; what is done is kept when it is interrupted."""
-    settings = settings_from(args)
     _check_places(args)
+    if args.stored:
+        return _show_stored(args)
+    settings = settings_from(args)
     _check_libraries(settings)
     check_java()
     from anabranch.loadtest.session import spark_session
@@ -104,6 +109,17 @@ def run_evaluation(args: argparse.Namespace) -> int:
     if not evaluation.is_good:
         return EXIT_WRONG
     return EXIT_INTERRUPTED if evaluation.interrupted else 0
+
+
+def _show_stored(args: argparse.Namespace) -> int:
+    """Of an evaluation that was made before: no Spark is needed."""
+    from anabranch_bench.experiments.evaluation_report import from_json
+
+    check_alone(args, "json")
+    (told,) = read_stored(args.stored, "evaluation")
+    evaluation = from_json(told)
+    report(args, evaluation)
+    return 0 if evaluation.is_good else EXIT_WRONG
 
 
 def settings_from(args: argparse.Namespace) -> EvaluationSettings:

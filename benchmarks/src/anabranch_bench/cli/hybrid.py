@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import count, positive
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import show_progress
-from anabranch_bench.cli.experiment import print_each, settings_of
+from anabranch_bench.cli.experiment import (
+    FROM,
+    print_each,
+    print_head,
+    settings_of,
+    stored_results,
+)
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
@@ -35,16 +42,24 @@ def register(kinds: Subparsers) -> None:
     add("--rows", type=count, default=10_000, help="rows a batch (10000)")
     add("--batches", type=count, default=20, help="batches measured (20)")
     add("--json", action="store_true", help="print JSON, one line for each")
+    parser.add_argument("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
     parser.set_defaults(run=run_hybrid)
 
 
 def run_hybrid(args: argparse.Namespace) -> int:
     """Run and print."""
-    check_java()
-    from anabranch.loadtest.session import spark_session
     from anabranch_bench.experiments.hybrid import HybridBench, HybridResult, HybridSettings
 
+    if args.stored:
+        stored = stored_results(args, "hybrid", "state", HybridResult.from_json)
+        print_each(stored, HybridResult.line, False)
+        return 0
+    check_java()
+    from anabranch.loadtest.session import spark_session
+
+    settings = settings_of(HybridSettings, args)
+    print_head("hybrid", settings, args.json)
     with spark_session() as (spark, folder):
-        bench = HybridBench(spark, folder, settings_of(HybridSettings, args), show_progress)
+        bench = HybridBench(spark, folder, settings, show_progress)
         print_each(bench.run(tuple(args.states)), HybridResult.line, args.json)
     return 0

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from anabranch.cli.arguments import check_folders, count, positive, seconds
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import clear_progress, log_task, show_progress
+from anabranch_bench.cli.experiment import FROM, check_alone, read_stored
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.experiments.rescale import RescaleBench, RescaleSettings
+    from anabranch_bench.experiments.rescale import RescaleSettings
+    from anabranch_bench.experiments.rescale_findings import RescaleFindings
     from anabranch_bench.results.run_result import RunResult
 
 
@@ -55,22 +57,24 @@ def register(kinds: Subparsers) -> None:
     add("--quick", action="store_true", help="small state, few strategies")
     add("--json", metavar="FILE", help="write all figures there")
     add("--plot", metavar="FILE", help="draw latency over time there (PNG)")
+    add("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
     parser.set_defaults(run=run_rescale)
 
 
 def run_rescale(args: argparse.Namespace) -> int:
     """Run and print; what is done is kept when it is interrupted. The exit code is the verdict."""
-    check_java()
     from anabranch.errors import AnabranchError
     from anabranch.loadtest.session import spark_session
     from anabranch.loadtest.timeline_plot import check_matplotlib
     from anabranch_bench.experiments.rescale import RescaleBench
-    from anabranch_bench.reports.pictures import draw_panels
     from anabranch_bench.reports.report import summary_line, write_json
 
     check_folders(args, "json", "plot")
     if args.plot:
         check_matplotlib()
+    if args.stored:
+        return _show_stored(args)
+    check_java()
     settings = _settings(args)
     failure: BaseException | None = None
     with spark_session() as (spark, folder):
@@ -87,16 +91,32 @@ def run_rescale(args: argparse.Namespace) -> int:
         except (AnabranchError, KeyboardInterrupt) as error:
             failure = error
         clear_progress()
-        _print(bench)
         write_json(args.json, bench.to_json(partial=failure is not None))
-        if args.plot and draw_panels(bench.results, Path(args.plot)):
-            print(f"Latency over time: {args.plot}")
+        _show(bench.found, args.plot)
     if failure is not None:
         why = "Interrupted" if isinstance(failure, KeyboardInterrupt) else "Ended by an error"
         print(f"{why}: these are the results so far.", file=sys.stderr)
         raise failure
-    missed = any(verdict.passed is False for verdict in bench.verdicts())
-    return 1 if missed or bench.has_failed else 0
+    return _exit_code(bench.found)
+
+
+def _show_stored(args: argparse.Namespace) -> int:
+    """Of a run that was made before: no Spark is needed."""
+    from anabranch_bench.experiments.rescale_findings import RescaleFindings
+
+    check_alone(args, "json")
+    (told,) = read_stored(args.stored, "rescale")
+    found = RescaleFindings.from_json(told)
+    print(f"From {args.stored}, made {found.machine['made']}.")
+    if told["partial"]:
+        print("It was interrupted: these are the results so far.", file=sys.stderr)
+    _show(found, args.plot)
+    return _exit_code(found)
+
+
+def _exit_code(found: RescaleFindings) -> int:
+    missed = any(verdict.passed is False for verdict in found.verdicts())
+    return 1 if missed or found.has_failed else 0
 
 
 def _settings(args: argparse.Namespace) -> RescaleSettings:
@@ -131,16 +151,20 @@ def _settings(args: argparse.Namespace) -> RescaleSettings:
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def _print(bench: RescaleBench) -> None:
-    from anabranch_bench.experiments.rescale import tables_of
+def _show(found: RescaleFindings, plot: str | None) -> None:
+    """Tables, verdicts and the picture, all from the same runs."""
+    from anabranch_bench.experiments.rescale_findings import tables_of
+    from anabranch_bench.reports.pictures import draw_panels
     from anabranch_bench.reports.run_tables import failures
 
-    for table in (*tables_of(bench.results), failures(bench.results)):
+    for table in (*tables_of(found.results), failures(found.results)):
         if table.rows:
             print(f"\n{table.markdown()}")
     print()
-    for name, rows in bench.capacity.items():
+    for name, rows in found.capacity.items():
         print(f"capacity, {name}: {rows:,.0f} rows/s")
-    verdicts = sorted(bench.verdicts(), key=lambda verdict: verdict.passed is None)
-    for text in [*bench.notes, *verdicts]:
+    verdicts = sorted(found.verdicts(), key=lambda verdict: verdict.passed is None)
+    for text in [*found.notes, *verdicts]:
         print(text, flush=True)
+    if plot and draw_panels(found.results, Path(plot)):
+        print(f"Latency over time: {plot}")

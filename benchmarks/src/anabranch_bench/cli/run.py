@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from anabranch_bench.workloads.contract import Family
 
 BAR = 20
+STILL_SECONDS = 5.0
+"""After which a line is printed again though nothing has changed."""
 EXIT_WRONG = 1
 EXIT_INTERRUPTED = 130
 
@@ -101,6 +103,7 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
     check_java()
     from anabranch.loadtest.session import spark_session
     from anabranch_bench.reports.report import run_document, write_json
+    from anabranch_bench.results.run_result import INTERRUPTED
     from anabranch_bench.runs import loaded_run
 
     print(f"{workload.name}: {workload.description}.", flush=True)
@@ -111,6 +114,9 @@ def run_workload(args: argparse.Namespace, family: Family) -> int:
         )
         try:
             run.run()
+        except KeyboardInterrupt:
+            run.result.error = INTERRUPTED
+            raise
         finally:
             show_summary(run.result, settings.verify)
             chosen = {name: getattr(settings, name) for name in ("duration", "workers", "strategy")}
@@ -163,13 +169,16 @@ def stop_on_interrupt() -> Iterator[list[int]]:
     """
     found: list[int] = []
 
-    def on_interrupt(number: int, _: Any) -> None:
+    before: Any = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(number: int, frame: Any) -> None:
         if found:
+            before(number, frame)
             raise KeyboardInterrupt
         found.append(number)
         print("\nStopping the load (Ctrl-C again to end at once) ...", flush=True)
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield found
     finally:
@@ -184,10 +193,14 @@ class Display:
         self._next = 0.0
         self._phase = ""
         self._waiting_at = -1
+        self._left = -1
 
     def show(self, moment: Moment) -> None:
         """Print, if it is time or the phase is new."""
         now = time.monotonic()
+        if moment.left is not None:
+            self._catching_up(moment, moment.left, now)
+            return
         if moment.phase == self._phase and (now < self._next or moment.rows == self._waiting_at):
             return
         if moment.phase == "load" and self._phase != "load":
@@ -203,6 +216,14 @@ class Display:
         shares = "  ".join(f"{name} {groups}" for name, groups in moment.groups().items())
         since = f"{max(0.0, moment.seconds):.1f} s"
         print(f"{since:>8} {moment.rows:>12,} {latency:>10}  {shares}{done}", flush=True)
+
+    def _catching_up(self, moment: Moment, left: int, now: float) -> None:
+        """When it has changed, and else from time to time: one batch may have all of it."""
+        if moment.phase != self._phase:
+            self._next, self._phase, self._left = 0.0, moment.phase, -1
+        if left and (now >= self._next or left != self._left):
+            self._next, self._left = now + STILL_SECONDS, left
+            print(f"{moment.phase}, {left:,} rows left", flush=True)
 
     def _head(self) -> None:
         print(

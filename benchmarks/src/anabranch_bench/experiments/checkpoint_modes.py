@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,11 @@ class ModeResult:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {**asdict(self), "aligned": self.mode != UNALIGNED}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> ModeResult:
+        """What `to_json` was told of."""
+        return cls(**{field.name: told[field.name] for field in fields(cls)})
 
     def __str__(self) -> str:
         def seconds(value: float | None) -> str:

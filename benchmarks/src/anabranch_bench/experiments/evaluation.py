@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from anabranch_bench.experiments.evaluation_plan import (
     warm_ups,
 )
 from anabranch_bench.experiments.time_left import TimeLeft
+from anabranch_bench.probes.machine import machine
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.run_result import INTERRUPTED, Controls, RunResult, brief
@@ -44,6 +46,8 @@ class Evaluation:
     clock: Callable[[], float] = time.monotonic
     results: RunSet = field(default_factory=RunSet)
     interrupted: bool = False
+    machine: dict[str, Any] = field(default_factory=machine)
+    """What it ran on, and when."""
 
     def run(self) -> RunSet:
         """All runs of the plan, unless somebody wants to stop; `results` is filled on the way."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.errors import InvalidArgument
 from anabranch_bench.experiments.evaluation_loads import (
@@ -115,6 +116,13 @@ class EvaluationSettings:
             drrs_workloads=(KEY_COUNT,),
         )
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> EvaluationSettings:
+        """From what `dataclasses.asdict` made of them."""
+        given = {name: _tuple_of(value) for name, value in told.items()}
+        axes = tuple(Axis(axis["name"], tuple(axis["factors"])) for axis in told["axes"])
+        return cls(**given | {"axes": axes, "scale": Scale(**told["scale"])})
+
     def __post_init__(self) -> None:
         for name in self.workloads:
             find_load(name, self.scale)
@@ -127,6 +135,11 @@ class EvaluationSettings:
     def load(self, name: str) -> WorkloadLoad:
         """A workload at the rate of this evaluation."""
         return find_load(name, self.scale, self.rate)
+
+
+def _tuple_of(value: Any) -> Any:
+    """JSON has lists only."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

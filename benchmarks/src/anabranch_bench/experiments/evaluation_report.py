@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from anabranch.loadtest.loaded_query import Say
 from anabranch_bench.experiments.evaluation import Evaluation
-from anabranch_bench.experiments.evaluation_plan import PLANS, EvaluationSettings, runs_of
-from anabranch_bench.probes.machine import machine
+from anabranch_bench.experiments.evaluation_plan import (
+    PLANS,
+    EvaluationSettings,
+    PlannedRun,
+    plan,
+    runs_of,
+)
 from anabranch_bench.reports.comparison_tables import (
     breakdown,
     comparison,
@@ -22,6 +29,8 @@ from anabranch_bench.reports.run_tables import failures, parameters, seamless, s
 from anabranch_bench.reports.tables import Table
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.loads import RunLoad
+from anabranch_bench.results.run_result import RunResult
+from anabranch_bench.results.stored_runs import runs_from_json
 from anabranch_bench.runs.loaded_run import WARM_UP_BATCH_ROWS_MIN
 
 TITLES = {
@@ -115,7 +124,7 @@ def _axes(settings: EvaluationSettings) -> dict[str, dict[str, RunLoad]]:
 def markdown(evaluation: Evaluation, partial: bool, pictures: dict[str, list[str]]) -> str:
     """The whole report; `pictures` are the paths of each part's figures."""
     settings, results = evaluation.settings, evaluation.results
-    pieces = ["# Evaluation", _preface(settings, partial)]
+    pieces = ["# Evaluation", _preface(evaluation, partial)]
     for table in (_parameters(results), failures(results)):
         pieces += [table.markdown()] if table.rows else []
     for part in settings.parts:
@@ -127,8 +136,9 @@ def markdown(evaluation: Evaluation, partial: bool, pictures: dict[str, list[str
     return "\n\n".join(pieces) + "\n"
 
 
-def _preface(settings: EvaluationSettings, partial: bool) -> str:
-    known, scale = machine(), settings.scale
+def _preface(evaluation: Evaluation, partial: bool) -> str:
+    settings, known = evaluation.settings, evaluation.machine
+    scale = settings.scale
     warmed = "each" if settings.warm_each else "the first"
     interrupted = "Interrupted: these are the results so far. " if partial else ""
     return (
@@ -140,7 +150,8 @@ def _preface(settings: EvaluationSettings, partial: bool) -> str:
         "commit of its batch. Every run was compared with a plain computation over the same "
         "events. "
         f"Machine: {known['cores']} cores, {known['system']}, Python {known['python']}, PySpark "
-        f"{known['pyspark']}, Anabranch {known['anabranch']}."
+        f"{known['pyspark']}, Anabranch {known['anabranch']}; {known['made']}, load before it "
+        f"{known['load_average']:g}."
     )
 
 
@@ -154,6 +165,7 @@ def to_json(evaluation: Evaluation, partial: bool) -> dict[str, Any]:
     return document(
         "evaluation",
         partial,
+        evaluation.machine,
         asdict(settings),
         results,
         parameters=_parameters(results).to_json(),
@@ -163,3 +175,16 @@ def to_json(evaluation: Evaluation, partial: bool) -> dict[str, Any]:
             for part in settings.parts
         },
     )
+
+
+def from_json(told: Mapping[str, Any]) -> Evaluation:
+    """An evaluation that was made before, with all its runs; tables are made anew."""
+    settings = EvaluationSettings.from_json(told["settings"])
+    results = runs_from_json(told["runs"], [planned.load for planned in plan(settings)])
+    return Evaluation(
+        settings, _no_more, results=results, interrupted=told["partial"], machine=told["machine"]
+    )
+
+
+def _no_more(planned: PlannedRun, seconds: float, say: Say) -> RunResult:
+    raise AssertionError(f"{planned.name}: a stored evaluation makes no runs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class HybridResult:
     def to_json(self) -> dict[str, Any]:
         """For machines."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> HybridResult:
+        """What `to_json` was told of."""
+        return cls(**{**told, "batch_seconds": tuple(told["batch_seconds"])})
 
     def line(self) -> str:
         """For people."""

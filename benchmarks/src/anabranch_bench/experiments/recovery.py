@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,17 @@ class Recovery:
             "load_seconds": self.load_seconds,
             "all_in_memory_seconds": self.whole_seconds,
         }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Recovery:
+        """What `to_json` was told of."""
+        return cls(
+            told["side"],
+            told["state_gb"],
+            told["first_commit_seconds"],
+            told["load_seconds"],
+            told["all_in_memory_seconds"],
+        )
 
     def line(self) -> str:
         """For people."""

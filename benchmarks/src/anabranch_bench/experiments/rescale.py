@@ -14,27 +14,14 @@ from pyspark.sql import SparkSession
 
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.loaded_query import Prepared, Say
-from anabranch_bench.experiments.rescale_goals import (
-    MoveRate,
-    SteadyCost,
-    judge_absolute,
-    judge_live,
-    judge_move,
-    judge_others,
-    judge_series,
-    judge_steady,
-)
+from anabranch_bench.experiments.rescale_findings import RescaleFindings
+from anabranch_bench.experiments.rescale_goals import MoveRate
 from anabranch_bench.experiments.steady_cost import SteadyBench
 from anabranch_bench.experiments.time_left import TimeLeft
 from anabranch_bench.probes.flight_copy import copy_rates
-from anabranch_bench.reports.report import document
-from anabranch_bench.reports.run_tables import strategies
-from anabranch_bench.reports.tables import Table
 from anabranch_bench.results.cases import CONTROL, NATIVE, STRATEGIES, Case
-from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.loads import KEY_BYTES, RunLoad, keys_of
 from anabranch_bench.results.run_result import Controls, RunResult, brief
-from anabranch_bench.results.verdicts import Verdict
 from anabranch_bench.runs.key_count_runs import KeyCountRuns, Timing
 from anabranch_bench.runs.native import is_available
 from anabranch_bench.runs.turns import REST_SECONDS, WARM_SECONDS, Turns
@@ -114,18 +101,14 @@ class RescaleBench:
     say: Say
     on_run: Callable[[RunResult], None] = lambda run: None
     on_task: Callable[[str], None] = lambda name: None
-    results: RunSet = field(default_factory=RunSet)
-    move: MoveRate | None = None
-    steady: SteadyCost | None = None
-    capacity: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    found: RescaleFindings = field(default_factory=RescaleFindings)
     _parts: tuple[str, ...] = PARTS
     _prefix: str = ""
     _has_warm_up: bool = False
     _prepared: dict[str, Prepared] = field(default_factory=dict)
 
     def run(self, parts: tuple[str, ...]) -> None:
-        """All parts; results are in the fields, also after an interruption."""
+        """All parts; what is done is in `found`, also after an interruption."""
         self._parts = parts
         self._check_disk()
         tasks = [task for part in PARTS if part in parts for task in self._plan(part)]
@@ -138,38 +121,11 @@ class RescaleBench:
             try:
                 task.work()
             except Exception as error:  # what else was asked for is still to be measured
-                self.notes.append(f"FAILED: {task.name}: {brief(error)}")
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether something that was asked for could not be measured."""
-        return any(run.error for run in self.results.runs) or bool(self.notes)
-
-    def verdicts(self) -> list[Verdict]:
-        """What the figures say, as far as they are there."""
-        return [
-            *judge_live(self.results),
-            *judge_series(self.results),
-            *judge_others(self.results),
-            *judge_move(self.move),
-            *judge_steady(self.steady, self.results),
-            *judge_absolute(self.results),
-        ]
+                self.found.notes.append(f"FAILED: {task.name}: {brief(error)}")
 
     def to_json(self, partial: bool) -> dict[str, Any]:
-        """Everything: settings, machine, runs with all batches, verdicts."""
-        move = None if self.move is None else {**asdict(self.move), "rates": self.move.rates}
-        return document(
-            "rescale",
-            partial,
-            asdict(self.settings),
-            self.results,
-            capacity_rows_per_second=self.capacity,
-            notes=self.notes,
-            verdicts=[verdict.to_json() for verdict in self.verdicts()],
-            move=move,
-            steady=None if self.steady is None else asdict(self.steady),
-        )
+        """Settings and everything that was found."""
+        return self.found.to_json(partial, asdict(self.settings))
 
     # -- plans --
 
@@ -229,8 +185,13 @@ class RescaleBench:
         task = self._task(name, name, Case.parse(CONTROL), number)
 
         def work() -> None:
-            alone = [r for r in self.results.of_part(name).runs if r.is_good and not r.is_turn]
-            if any(r.move and r.label != NATIVE and not self.results.controls_of(r) for r in alone):
+            alone = [
+                r for r in self.found.results.of_part(name).runs if r.is_good and not r.is_turn
+            ]
+            if any(
+                r.move and r.label != NATIVE and not self.found.results.controls_of(r)
+                for r in alone
+            ):
                 task.work()
 
         return RescaleTask(f"{name}: control, if it is needed", 1, work)
@@ -269,10 +230,10 @@ class RescaleBench:
     def _prepare(self, name: str, keys: int, payload_bytes: int) -> RescaleTask:
         def work() -> None:
             if name == "native" and not is_available(self.spark):
-                self.notes.append("Spark repartitions checkpoints since 4.2: not measured.")
+                self.found.notes.append("Spark repartitions checkpoints since 4.2: not measured.")
                 return
             made = self._runs_of(name).prepare(keys, payload_bytes)
-            self._prepared[name], self.capacity[name] = made
+            self._prepared[name], self.found.capacity[name] = made
 
         size = keys * (payload_bytes + KEY_BYTES) / 1e9
         seconds = 40 + 80 * size if name == "native" else 30 + 40 * size
@@ -308,12 +269,12 @@ class RescaleBench:
         moves = self._ours.moves_idle(self._found("strategies"), UNPACED, MOVES)
         self._tell("plain copies of as many bytes")
         copies = copy_rates(max(1 << 20, moves[0][0]), MOVES)
-        self.move = MoveRate(UNPACED, tuple(moves), tuple(copies))
+        self.found.move = MoveRate(UNPACED, tuple(moves), tuple(copies))
 
     def _measure_steady(self) -> None:
         s = self.settings
         bench = SteadyBench(self.spark, self.folder, s.workers, self._tell, rounds=s.steady_rounds)
-        self.steady = bench.run()
+        self.found.steady = bench.run()
 
     # -- helpers --
 
@@ -325,9 +286,9 @@ class RescaleBench:
         if rate is None:
             # One rate for all sizes and strategies, from what was loaded first; half of its own
             # for Spark's side.
-            known = next(iter(self.capacity.values()))
+            known = next(iter(self.found.capacity.values()))
             rate = max(
-                1000, round((self.capacity["native"] if name == "native" else known) / 2, -3)
+                1000, round((self.found.capacity["native"] if name == "native" else known) / 2, -3)
             )
         load = RunLoad.key_count(rate, prepared.keys, prepared.payload_bytes)
         return RunResult(load, case, repeat, part)
@@ -341,16 +302,16 @@ class RescaleBench:
         """A control run lasts as long as what it is compared with."""
         if run.label != CONTROL:
             return 0.0
-        same = self.results.of_part(run.part).at(run.load).runs
+        same = self.found.results.of_part(run.part).at(run.load).runs
         return max((r.end for r in same if r.is_good and r.move and not r.is_turn), default=0.0)
 
     def _done(self, run: RunResult) -> None:
         if run.part == WARM_UP:
             return
-        self.results.runs.append(run)
+        self.found.results.runs.append(run)
         in_series = "series" in self._parts and self.settings.state_gb in self.settings.series_gb
         if in_series and run.label in ("live", CONTROL) and run.part == "strategies":
-            self.results.runs.append(dataclasses.replace(run, part="series"))
+            self.found.results.runs.append(dataclasses.replace(run, part="series"))
         self.on_run(run)
 
     def _tell(self, text: str) -> None:
@@ -373,17 +334,3 @@ class RescaleBench:
                 f"{self.folder} has {free:.0f} GB free; {largest:g} GB of state need about "
                 f"{needed:.0f} GB. Set TMPDIR to a larger disk, or take a smaller --state-gb."
             )
-
-
-def tables_of(results: RunSet) -> list[Table]:
-    """Every strategy before, during and after its move, for each part and size of the state."""
-    groups = list(dict.fromkeys((r.part, r.load.state_bytes) for r in results.runs))
-    made = []
-    for part, size in groups:
-        if part == "series" and ("strategies", size) in groups:
-            continue  # measured, and shown, there
-        some = results.of_part(part).of_size(size)
-        rates = sorted({f"{load.rate:,.0f}" for load in some.loads()}, key=len)
-        title = f"{part}: {some.loads()[0].about}, {' and '.join(rates)} rows/s"
-        made.append(strategies(title, some))
-    return made

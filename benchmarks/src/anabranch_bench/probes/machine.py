@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ _IDLE, _WAITING, _STOLEN = 3, 4, 7
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """What it ran on, when, and how busy it was with other things just before."""
     return {
+        "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "load_average": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "python": platform.python_version(),

@@ -1,8 +1,9 @@
-"""What all pictures share: colours, latency curves, shaded moves, scales, files."""
+"""What all pictures share: colours, shaded moves, scales, captions, files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ COLOURS = {
 LINEAR_MAX = 5.0
 """Greatest over least latency up to which a linear scale shows both."""
 DUE = "due at (s since the load began)"
+CAPTION_INCHES, CAPTION_LETTERS_AN_INCH = 0.17, 16
+"""Of a line."""
 
 
 def subplots(*args: Any, **more: Any) -> tuple[Any, Any]:
@@ -43,11 +46,16 @@ def subplots(*args: Any, **more: Any) -> tuple[Any, Any]:
     return pyplot.subplots(*args, **more)
 
 
-def save(figure: Any, path: Path) -> Path:
-    """Write a picture, and forget it."""
+def save(figure: Any, path: Path, caption: str = "") -> Path:
+    """Write a picture with its caption below, and forget it."""
     from matplotlib import pyplot
 
-    figure.tight_layout()
+    width = int(CAPTION_LETTERS_AN_INCH * figure.get_figwidth())
+    lines = [part for line in caption.splitlines() for part in textwrap.wrap(line, width)]
+    bottom = CAPTION_INCHES * len(lines) / figure.get_figheight()
+    figure.tight_layout(rect=(0, bottom, 1, 1))
+    style = {"fontsize": 7.5, "va": "bottom", "color": "0.25"}
+    figure.text(0.01, bottom / 8, "\n".join(lines), **style)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
     return path
@@ -56,17 +64,6 @@ def save(figure: Any, path: Path) -> Path:
 def colour(label: str) -> str:
     """Of a strategy; one with options has its strategy's if it has none of its own."""
     return COLOURS.get(label) or COLOURS.get(label.partition(":")[0], "black")
-
-
-def curves(axes: Any, runs: Iterable[RunResult], name: str = "", **style: Any) -> None:
-    """Latency over time of all repeats: the slowest row of each batch, when it was due."""
-    for run in runs:
-        points = run.timeline.points() if run.timeline else []
-        due, waited = [p.done - p.slowest for p in points], [p.slowest for p in points]
-        # Options that have no colour of their own are not the strategy as it is.
-        line = "-" if run.label in COLOURS else "--"
-        axes.plot(due, waited, color=colour(run.label), linestyle=line, label=name, **style)
-        name = ""  # once in the legend
 
 
 def shade_moves(axes: Any, runs: Sequence[RunResult]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anabranch.loadtest.latency import median
 from anabranch.model.stats import TIMES
-from anabranch_bench.reports.run_tables import against_control, figure_cells, moving
+from anabranch_bench.reports.run_tables import MEDIANS, against_control, figure_cells, moving
 from anabranch_bench.reports.tables import Table, count_cell, number_cell, seconds_cell
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.loads import RunLoad
+from anabranch_bench.results.medians import median_value
 from anabranch_bench.results.run_result import RunResult
 
 BREAKDOWN = ("waiting", "fetching", "processing", "writing", "rest")
@@ -26,10 +26,19 @@ def comparison(title: str, results: RunSet) -> Table:
         seconds, *moved = moving(runs, label)
         stable = seconds_cell(runs.median_of(label, lambda r: r.stable_after))
         ratio = against_control(runs, label)
-        rows.append((load.name, label, *figures, ratio, seconds, stable, *moved))
-    columns = ("workload", "strategy", "peak s", "p99 s", "mean s", "x control (peak / mean)")
+        count = f"{len(runs.judged(label))}"
+        rows.append((load.name, label, count, *figures, ratio, seconds, stable, *moved))
+    columns = (
+        "workload",
+        "strategy",
+        "runs",
+        "peak s",
+        "p99 s",
+        "mean s",
+        "x control (peak / mean)",
+    )
     more = ("move s", "stable after s", "MB", "groups")
-    note = "Stable: no batch above 1.1 times the peak before the move."
+    note = f"{MEDIANS} Stable: no batch above 1.1 times the peak before the move."
     return Table(title, columns + more, rows, note)
 
 
@@ -50,12 +59,12 @@ def breakdown(results: RunSet) -> Table:
 
 
 def typical_batches(results: RunSet) -> dict[tuple[RunLoad, str], dict[str, float]]:
-    """`batch_times` of each strategy under each load, medians over repeats."""
+    """`batch_times` of each strategy under each load, medians over repeats of each of them."""
     found = {}
     for load, runs, label in results.each():
         times = [batch_times(r) for r in runs.judged(label) if r.report.get("batches")]
         if times:
-            found[load, label] = {name: median([t[name] for t in times]) for name in times[0]}
+            found[load, label] = {name: median_value(t[name] for t in times) for name in times[0]}
     return found
 
 
@@ -101,7 +110,7 @@ def sensitivity(
             seconds, *_ = moving(runs, label)
             cells.append(" / ".join((peak, mean, seconds) if label != CONTROL else (peak, mean)))
         rows.append((value, *cells))
-    note = "Peak / mean latency during the move / duration of the move, in seconds."
+    note = f"Peak / mean latency during the move / duration of the move, in seconds. {MEDIANS}"
     return Table(f"Sensitivity to {name}", (name, *wanted), rows, note)
 
 
@@ -118,7 +127,7 @@ def plans(names: Mapping[str, str], results: RunSet) -> Table:
             more = (count_cell(steps), *figures, against_control(runs, label))
             rows.append((load.name, names.get(label, label), *more, *moving(runs, label)))
     columns = ("workload", "plan", "steps", "peak s", "p99 s", "mean s", "x control (peak / mean)")
-    return Table("Plans", (*columns, "move s", "MB", "groups"), rows)
+    return Table("Plans", (*columns, "move s", "MB", "groups"), rows, MEDIANS)
 
 
 def replication(results: RunSet) -> Table:
@@ -128,13 +137,16 @@ def replication(results: RunSet) -> Table:
         steady = figure_cells(runs, label, "before", "p50", "p99", "mean")
         ratio = runs.ratio(label, "mean", "before")
         kept = [r.replication for r in runs.judged(label) if r.replication]
-        copy = median([k.copy_bytes / 1e6 for k in kept])
-        stream = median([k.steady_bytes / 1e6 / k.seconds for k in kept if k.seconds])
+        copy = median_value(k.copy_bytes / 1e6 for k in kept)
+        stream = median_value(k.steady_bytes / 1e6 / k.seconds for k in kept if k.seconds)
         peak, mean = figure_cells(runs, label, "during", "peak", "mean")
         seconds, moved, _ = moving(runs, label)
         costs = (seconds_cell(ratio), number_cell(copy), number_cell(stream))
         rows.append((load.name, label, *steady, *costs, peak, mean, seconds, moved))
     steady_columns = ("steady p50 s", "p99 s", "mean s", "mean x control", "replicas MB", "MB/s")
     columns = ("workload", "strategy", *steady_columns, "move peak s", "mean s", "move s", "MB")
-    note = "Steady: before the move, with replicas kept up to date under rhino, with nothing else."
+    note = (
+        f"{MEDIANS} Steady: before the move, with replicas kept up to date under rhino, with "
+        "nothing else."
+    )
     return Table("Steady cost and handover", columns, rows, note)

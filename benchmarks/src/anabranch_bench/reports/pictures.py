@@ -1,6 +1,6 @@
 """Pictures of runs: latency over time, where the time of a batch goes, what figures depend on.
 
-Curves are of all repeats; every number in a picture is the median that the tables have.
+Curves are of all runs, the median one above the others; every number is the one that tables have.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anabranch.loadtest.latency import median
 from anabranch_bench.reports.axes import (
     COLOURS,
     DUE,
     colour,
-    curves,
     save,
     scale,
     shade_moves,
     span,
     subplots,
 )
-from anabranch_bench.reports.comparison_tables import BREAKDOWN, typical_batches
+from anabranch_bench.reports.comparison_tables import (
+    BREAKDOWN,
+    batch_times,
+    typical_batches,
+)
+from anabranch_bench.reports.curves import caption, count_text, curves_of, draw_curves, peak_text
 from anabranch_bench.results.cases import CONTROL, NATIVE
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.loads import RunLoad
+from anabranch_bench.results.medians import MEDIAN_RULE
 from anabranch_bench.results.run_result import RunResult
 
 COLUMNS_MAX = 3
@@ -47,7 +51,7 @@ def draw_panels(results: RunSet, path: Path) -> bool:
         return False
     columns = min(COLUMNS_MAX, math.ceil(math.sqrt(len(shown))))
     rows = -(-len(shown) // columns)
-    size = (5 * columns, 2.9 * rows)
+    size = (5 * columns, 3.1 * rows)
     figure, grid = subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
     panels = list(grid.flat)
     for axes, runs in zip(panels, shown, strict=False):
@@ -57,8 +61,9 @@ def draw_panels(results: RunSet, path: Path) -> bool:
     scale(panels[: len(shown)])
     for line in grid:
         line[0].set_ylabel("latency (s)")
-    figure.suptitle("Latency of rows by the time they were due; shaded: the move", fontsize=11)
-    save(figure, path)
+    figure.suptitle("Latency of rows by the time they were due; shaded: the moves", fontsize=11)
+    counts = [count_text(_like(results, r[0]), r[0].label, _name(r)) for r in shown]
+    save(figure, path, caption(counts) + " Grey: their control runs.")
     return True
 
 
@@ -76,17 +81,26 @@ def shown_panels(results: RunSet) -> list[list[RunResult]]:
     ]
 
 
+def _like(results: RunSet, run: RunResult) -> RunSet:
+    """Runs of its part under its load, also those that failed; and those beside it."""
+    return results.of_part(run.part).at(run.load).in_turns(run.is_turn)
+
+
+def _name(runs: list[RunResult]) -> str:
+    first = runs[0]
+    name = "Spark: stop, repartition, restart" if first.label == NATIVE else first.label
+    return name if first.part == "strategies" else f"{name} ({first.load.about})"
+
+
 def _panel(axes: Any, runs: list[RunResult], results: RunSet) -> None:
     first = runs[0]
     beside = [c for c in results.tried(CONTROL) if any(c in results.controls_of(r) for r in runs)]
+    here = RunSet([*runs, *beside])
     shade_moves(axes, runs)
-    curves(axes, beside, CONTROL, alpha=0.6, linewidth=1)
-    curves(axes, runs, first.label, linewidth=1)
+    draw_curves(axes, curves_of(here, CONTROL), 1.6, alpha=0.7)
+    draw_curves(axes, curves_of(here, first.label), 1.4)
     axes.set_xlim(*span(runs, PANEL_MARGIN_SECONDS))
-    name = "Spark: stop, repartition, restart" if first.label == NATIVE else first.label
-    size = "" if first.part == "strategies" else f" ({first.load.about})"
-    peak = results.of_part(first.part).at(first.load).figure(first.label, "during", "peak")
-    axes.set_title(f"{name}{size}, peak {peak:.2f} s", fontsize=10)
+    axes.set_title(f"{_name(runs)}\n{peak_text(here, first.label)}", fontsize=9)
     axes.set_xlabel(DUE, fontsize=8)
     axes.legend(fontsize=7, loc="upper right")
 
@@ -121,7 +135,8 @@ def draw_overlay(title: str, runs: RunSet, names: Mapping[str, str], path: Path)
     scale(grid[0])
     grid[0][0].set_ylabel("latency (s)")
     figure.suptitle(title, fontsize=11)
-    return [save(figure, path)]
+    counts = [count_text(runs, label, names.get(label, label)) for label in runs.labels()]
+    return [save(figure, path, caption(counts))]
 
 
 def panels_of(labels: Sequence[str]) -> list[list[str]]:
@@ -133,10 +148,10 @@ def panels_of(labels: Sequence[str]) -> list[list[str]]:
 
 
 def _curves_over_control(axes: Any, runs: RunSet, labels: Sequence[str], start: float) -> None:
-    curves(axes, runs.judged(CONTROL), linewidth=3, alpha=0.6, zorder=1)
+    draw_curves(axes, curves_of(runs, CONTROL), 3.0, alpha=0.6, zorder=1)
     for label in labels:
-        width, order = (2.0, 4) if label == "live" else (1.3, 3)
-        curves(axes, runs.judged(label), linewidth=width, zorder=order)
+        width, order = (2.4, 4) if label == "live" else (1.7, 3)
+        draw_curves(axes, curves_of(runs, label), width, zorder=order)
     axes.axvline(start, color="black", linewidth=0.8, linestyle=":", zorder=2)
     axes.annotate(" rescale", (start, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
 
@@ -145,9 +160,9 @@ def _bars(axes: Any, runs: RunSet, labels: Sequence[str], names: Mapping[str, st
     """From the start to the end of each move; the colours' legend at the same time."""
     shown = [*labels, *(label for label in (CONTROL,) if runs.phases(label, "during"))]
     for place, label in enumerate(shown):
-        peak = f"peak {runs.figure(label, 'during', 'peak'):.2f} s"
-        windows = [window for r in runs.judged(label) if (window := runs.window(r))]
-        start, seconds = median([window.start for window in windows]), runs.move_seconds(label)
+        peak, middle = peak_text(runs, label), runs.median_run(label)
+        window = runs.window(middle) if middle else None
+        start, seconds = window.start if window else math.nan, runs.move_seconds(label)
         if label == CONTROL:
             text, end = f"  no move, {peak} meanwhile", start
         else:
@@ -170,9 +185,9 @@ def _bars(axes: Any, runs: RunSet, labels: Sequence[str], names: Mapping[str, st
 
 def draw_batch_times(results: RunSet, path: Path) -> list[Path]:
     """Where the time of a batch went during the move, a bar for each strategy."""
-    bars = {
-        f"{load.name}: {label}": times for (load, label), times in typical_batches(results).items()
-    }
+    typical = typical_batches(results)
+    bars = {f"{load.name}: {label}": times for (load, label), times in typical.items()}
+    each = [batch_totals(results.at(load), label) for load, label in typical]
     if not bars:
         return []
     figure, axes = subplots(figsize=(8, 1.2 + 0.32 * len(bars)))
@@ -182,11 +197,21 @@ def draw_batch_times(results: RunSet, path: Path) -> list[Path]:
         widths = [times[kind] for times in bars.values()]
         axes.barh(places, widths, 0.7, lefts, color=shade, label=kind)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    for place, totals in zip(places, each, strict=True):
+        axes.plot(totals, [place] * len(totals), "|", color="black", markersize=9)
     axes.set_yticks(places, list(bars), fontsize=8)
     axes.set_xlabel("ms of a batch during the move (mean); rest: Spark and the exchange of rows")
     axes.legend(fontsize=8, ncols=len(BREAKDOWN), loc="lower center", bbox_to_anchor=(0.4, 1.0))
     axes.grid(alpha=0.3, axis="x")
-    return [save(figure, path)]
+    counts = ", ".join(f"{name} {len(runs)}" for name, runs in zip(bars, each, strict=True))
+    told = "Bars: the median of each kind of time, as in the table. Marks: whole batches, each run."
+    return [save(figure, path, f"{told}\nRuns: {counts}.")]
+
+
+def batch_totals(results: RunSet, label: str) -> list[float]:
+    """Milliseconds of a batch during the move, of each run that tells them."""
+    runs = [r for r in results.judged(label) if r.report.get("batches")]
+    return [sum(batch_times(r)[kind] for kind in BREAKDOWN) for r in runs]
 
 
 def draw_sensitivity(
@@ -203,8 +228,10 @@ def draw_sensitivity(
             peaks = [runs.figure(label, "during", "peak") for runs in at]
             style = {"color": colour(label), "marker": "o", "label": label}
             top.plot(range(len(at)), peaks, **style)
+            _dots(top, label, [[f.peak for f in runs.phases(label, "during")] for runs in at])
             if label != CONTROL:
                 bottom.plot(range(len(at)), [runs.move_seconds(label) for runs in at], **style)
+                _dots(bottom, label, [_move_seconds(runs, label) for runs in at])
         bottom.set_xticks(range(len(axis)), list(axis), fontsize=8)
         bottom.set_xlabel(name)
         for axes in (top, bottom):
@@ -216,4 +243,20 @@ def draw_sensitivity(
     grid[1][0].set_ylabel("move (s)")
     grid[0][0].legend(fontsize=8)
     figure.suptitle("key-count: one parameter changed at a time", fontsize=11)
-    return [save(figure, path)]
+    loads = [load for axis in places.values() for load in axis.values()]
+    counts = {len(results.at(load).judged(label)) for load in loads for label in labels} - {0}
+    runs = " to ".join(f"{count}" for count in sorted({min(counts), max(counts)}))
+    told = f"Lines: {MEDIAN_RULE}, as in the table. Small dots: each run.\nRuns of each: {runs}."
+    return [save(figure, path, told)]
+
+
+def _dots(axes: Any, label: str, values: Sequence[Sequence[float]]) -> None:
+    """Every run at each place of an axis."""
+    dots = [(place, value) for place, found in enumerate(values) for value in found]
+    if dots:
+        style = {"edgecolors": "white", "linewidths": 0.4, "zorder": 5}
+        axes.scatter(*zip(*dots, strict=True), s=16, color=colour(label), **style)
+
+
+def _move_seconds(runs: RunSet, label: str) -> list[float]:
+    return [run.move.seconds for run in runs.judged(label) if run.move]

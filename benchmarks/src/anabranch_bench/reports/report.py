@@ -8,7 +8,6 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from anabranch_bench.probes.machine import machine
 from anabranch_bench.results.comparison import RunSet
 from anabranch_bench.results.run_result import RunResult
 from anabranch_bench.results.verdicts import MET, SideBySide
@@ -72,13 +71,18 @@ def phase_lines(run: RunResult) -> list[str]:
 
 
 def document(
-    name: str, partial: bool, settings: dict[str, Any], results: RunSet, **more: Any
+    name: str,
+    partial: bool,
+    machine: dict[str, Any],
+    settings: dict[str, Any],
+    results: RunSet,
+    **more: Any,
 ) -> dict[str, Any]:
     """Everything of a benchmark: settings, machine, what it has to say, runs with all batches."""
     return {
         "benchmark": name,
         "partial": partial,
-        "machine": machine(),
+        "machine": machine,
         "settings": settings,
         **more,
         "runs": results.to_json(),
@@ -92,9 +96,15 @@ def run_document(run: RunResult, **settings: Any) -> dict[str, Any]:
         for m in run.moves
     ]
     told = run.to_json() | settings
-    for name in ("part", "repeat", "is_turn", "move_window", "stable_after", "report"):
+    of_benchmarks = ("part", "repeat", "is_turn", "controls", "settle", "timeline")
+    for name in (*of_benchmarks, "move_window", "stable_after", "report"):
         del told[name]
+    points = run.timeline.points() if run.timeline else []
     return told | {
+        "batches_columns": ["done", "slowest", "fastest", "rows"],
+        "batches": [
+            [round(p.done, 3), round(p.slowest, 3), round(p.fastest, 3), p.rows] for p in points
+        ],
         "interrupted": run.is_interrupted,
         "output_rows": run.output_rows,
         # A list: a run that goes out, in and out again has phases of the same name.
@@ -104,6 +114,20 @@ def run_document(run: RunResult, **settings: Any) -> dict[str, Any]:
 
 
 def write_json(path: str | Path | None, told: dict[str, Any]) -> None:
-    """To a file, if there is one."""
+    """To a file, if there is one: a line for each run, table and setting, so that files are small
+    and a difference between two of them can be read."""
     if path:
-        Path(path).write_text(json.dumps(told, indent=1, default=str) + "\n", encoding="utf-8")
+        fields = (f"{json.dumps(name)}: {_lines(value)}" for name, value in told.items())
+        text = "{\n" + ",\n".join(fields) + "\n}\n"
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def _lines(value: Any) -> str:
+    """JSON; of a list with something in it, a line for each element."""
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(_compact(element) for element in value) + "\n]"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, default=str, separators=(",", ":"))

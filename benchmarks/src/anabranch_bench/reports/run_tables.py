@@ -14,8 +14,11 @@ from anabranch_bench.reports.tables import (
 )
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import FIGURES, RunSet
+from anabranch_bench.results.medians import MEDIAN_RULE
 from anabranch_bench.results.run_result import PHASES
 from anabranch_bench.results.verdicts import RULE, peaks, seamlessness
+
+MEDIANS = f"Figures: {MEDIAN_RULE}."
 
 
 def parameters(results: RunSet, batch_rows_min: int) -> Table:
@@ -60,11 +63,12 @@ def seamless(results: RunSet) -> Table:
             cells = [" / ".join(figures) for figures in zip(*phases, strict=True)]
             verdict = seamlessness(runs, label).cell if label != CONTROL else ""
             name = load.name if label != CONTROL else ""
-            rows.append((name, label, *cells, oracle(runs, label), verdict))
+            count = f"{len(runs.judged(label))}"
+            rows.append((name, label, count, *cells, oracle(runs, label), verdict))
     latencies = ("p50 s", "p99 s", "mean s", "peak s")
-    columns = ("workload", "run", "rows/s", *latencies, "oracle", "verdict")
+    columns = ("workload", "run", "runs", "rows/s", *latencies, "oracle", "verdict")
     note = (
-        "Before / during / after the move; the control run in the same windows. "
+        f"{MEDIANS} Before / during / after the move; the control run in the same windows. "
         f"{RULE[0].upper()}{RULE[1:]}."
     )
     return Table("Seamless?", columns, rows, note)
@@ -83,13 +87,13 @@ def strategies(title: str, results: RunSet) -> Table:
         if spread.n > 1:
             least, greatest = f"{spread.least:.2f}", f"{spread.greatest:.2f}"
             notes.append(f"{label} {least} to {greatest} s")
-    notes = [f"Medians; peaks during: {', '.join(notes)}."] if notes else []
+    notes = [f"{MEDIANS} Peaks during: {', '.join(notes)}."] if notes else []
     notes += [
         f"{label}: {alone}." for label in results.labels() if (alone := results.left_out(label))
     ]
     figures = ("p50 s", "p99 s", "peak s", "mean s", "rows/s", "x control (peak / mean)")
     more = ("oracle", "verdict") if is_verified else ()
-    columns = ("strategy", "phase", *figures, "move s", "MB", "groups", *more)
+    columns = ("strategy", "runs", "phase", *figures, "move s", "MB", "groups", *more)
     return Table(title, columns, rows, " ".join(notes))
 
 
@@ -104,9 +108,9 @@ def _strategy_rows(runs: RunSet, label: str, is_verified: bool) -> list[tuple[st
             verdict = (oracle(runs, label), word)
             if label == CONTROL:
                 ratio = f"(in the windows of {'live' if runs.judged('live') else 'others'})"
-        first = label if phase == "before" else ""
+        first = (label, f"{len(runs.judged(label))}") if phase == "before" else ("", "")
         figures = figure_cells(runs, label, phase, *FIGURES)
-        rows.append((first, phase, *figures, ratio, *moved, *(verdict if is_verified else ())))
+        rows.append((*first, phase, *figures, ratio, *moved, *(verdict if is_verified else ())))
     return rows
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from anabranch.loadtest.latency import Latency, TimeWindow, median, typical
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.loads import RunLoad
+from anabranch_bench.results.medians import median_place, median_value
 from anabranch_bench.results.run_result import PHASES, Controls, RunResult
 
 STOLEN_DIFFERENCE_MAX = 0.1
@@ -18,6 +19,7 @@ NOISE_WINDOWS = 40
 """Windows of a control run that are looked at for its own ups and downs."""
 
 Pick = Callable[[Latency], float]
+ControlsOf = Callable[[RunResult], list[RunResult]]
 FIGURES: dict[str, Pick] = {
     "p50": lambda f: f.p50,
     "p99": lambda f: f.p99,
@@ -26,6 +28,8 @@ FIGURES: dict[str, Pick] = {
     "rows/s": lambda f: f.throughput,
 }
 """By name, in the order in which tables have them."""
+LOW_IS_WORSE = ("rows/s",)
+"""Of the others, high."""
 
 
 class RunSet:
@@ -113,14 +117,15 @@ class RunSet:
                 end = run.move.end if run.move else 0.0
                 return [r for r in known if r.end >= end]
 
-    def control(self, run: RunResult, phase: str = "during") -> Latency | None:
-        """What the control runs showed in the run's window: medians, as one is mostly chance.
+    def all_controls_of(self, run: RunResult) -> list[RunResult]:
+        """Of a turn: all times without a move in its query, wherever they are in it."""
+        what = (run.part, run.load, run.controls)
+        good = (r for r in self.tried(CONTROL) if r.is_good)
+        return [r for r in good if (r.part, r.load, r.controls) == what and _has_such_cores(r, run)]
 
-        After a move there are other workers than before: compared is with controls during it.
-        """
-        when = "before" if phase == "before" else "during"
-        found = (c.phase(when, run.move) for c in self.controls_of(run) if run.move)
-        return typical([latency for latency in found if latency.rows])
+    def control(self, run: RunResult, phase: str = "during") -> Latency | None:
+        """What the control runs showed in the run's window: medians, as one is mostly chance."""
+        return _in_window(run, phase, self.controls_of(run))
 
     def window(self, run: RunResult) -> TimeWindow | None:
         """Of its move; for a control run, that of a run beside it, of `live` if there is one."""
@@ -136,17 +141,34 @@ class RunSet:
 
     def phases(self, label: str, phase: str) -> list[Latency]:
         """Of each repeat; control runs in the windows of others."""
+        return [latency for _, latency in self._seen(label, phase)]
+
+    def _seen(self, label: str, phase: str) -> list[tuple[RunResult, Latency]]:
         found = ((r, self.window(r)) for r in self.judged(label))
-        shown = [run.phase(phase, window) for run, window in found if window]
-        return [latency for latency in shown if latency.rows]
+        seen = [(run, run.phase(phase, window)) for run, window in found if window]
+        return [(run, latency) for run, latency in seen if latency.rows]
+
+    def median_run(self, label: str, phase: str = "during", name: str = "peak") -> RunResult | None:
+        """The run that tables have this figure of; by its peak during the move, pictures too."""
+        seen = self._seen(label, phase)
+        values = [FIGURES[name](latency) for _, latency in seen]
+        place = median_place(values, name in LOW_IS_WORSE)
+        return None if place is None else seen[place][0]
 
     def figure(self, label: str, phase: str, name: str) -> float:
-        """One of FIGURES, the median over repeats."""
-        return median([FIGURES[name](latency) for latency in self.phases(label, phase)])
+        """One of FIGURES, of the median run by that figure."""
+        run = self.median_run(label, phase, name)
+        return math.nan if run is None else FIGURES[name](run.phase(phase, self.window(run)))
+
+    def spread(self, label: str, phase: str, name: str) -> tuple[float, float]:
+        """Least and greatest of a figure over all repeats."""
+        values = [FIGURES[name](latency) for latency in self.phases(label, phase)]
+        numbers = [value for value in values if not math.isnan(value)]
+        return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)
 
     def median_of(self, label: str, pick: Callable[[RunResult], float]) -> float:
         """Of what each repeat told."""
-        return median([pick(r) for r in self.judged(label)])
+        return median_value(pick(r) for r in self.judged(label))
 
     def move_seconds(self, label: str) -> float:
         """Duration of the move, the median over repeats."""
@@ -154,16 +176,26 @@ class RunSet:
 
     def ratios(self, label: str, name: str, phase: str = "during") -> list[float]:
         """Of each repeat: the strategy's figure before, during or after the move to control's."""
+        return self._ratios(label, name, phase, self.controls_of)
+
+    def ratios_to_all(self, label: str, name: str) -> list[float]:
+        """During the move, to the median of all times without one in the same query.
+
+        Each move in turns has two such times beside it: one of them decides half of its ratio.
+        """
+        return self._ratios(label, name, "during", self.all_controls_of)
+
+    def _ratios(self, label: str, name: str, phase: str, controls_of: ControlsOf) -> list[float]:
         found, pick = [], FIGURES[name]
         for run in self.judged(label):
-            mine, theirs = run.phase(phase), self.control(run, phase)
+            mine, theirs = run.phase(phase), _in_window(run, phase, controls_of(run))
             if mine.rows and theirs and pick(theirs):
                 found.append(pick(mine) / pick(theirs))
         return found
 
     def ratio(self, label: str, name: str, phase: str = "during") -> float:
-        """The median of these."""
-        return median(self.ratios(label, name, phase))
+        """The median of `ratios`."""
+        return median_value(self.ratios(label, name, phase), name in LOW_IS_WORSE)
 
     def growth(self, label: str, name: str) -> list[float]:
         """As `ratios`, with each run's figure as a multiple of its own before the move: on a shared
@@ -184,7 +216,7 @@ class RunSet:
                 here = FIGURES[name](control.phase("during", run.move))
                 worst = _worst_window(control, run.move.seconds if run.move else 0.0, name)
                 found.append(worst / here if here else math.nan)
-        return median(found)
+        return median_value(found)
 
     def to_json(self) -> list[dict[str, Any]]:
         """All runs, each in its windows, with what the controls showed meanwhile."""
@@ -196,6 +228,16 @@ class RunSet:
             told["latency"] = {name: run.phase(name, window).to_json() for name in PHASES}
             told["latency"]["control_during"] = control.to_json() if control else None
         return told
+
+
+def _in_window(run: RunResult, phase: str, controls: Iterable[RunResult]) -> Latency | None:
+    """Medians of control runs in a run's window.
+
+    After a move there are other workers than before: compared is with controls during it.
+    """
+    when = "before" if phase == "before" else "during"
+    found = (control.phase(when, run.move) for control in controls if run.move)
+    return typical([latency for latency in found if latency.rows])
 
 
 def _has_such_cores(control: RunResult, run: RunResult) -> bool:

@@ -171,8 +171,7 @@ class RunResult:
         return max(late, default=start) - start
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
-        points = self.timeline.points() if self.timeline else []
+        """For machines; `stored_runs.runs_from_json` makes a run of it again."""
         return {
             "part": self.part,
             "workload": self.load.name,
@@ -183,8 +182,11 @@ class RunResult:
             "strategy": self.label,
             "repeat": self.repeat,
             "is_turn": self.is_turn,
+            "controls": self.controls.name,
+            "settle": self.settle,
             "error": self.error or None,
             "rows": self.rows,
+            "output_rows": self.output_rows,
             "warm_up_rows_per_second": self.capacity if math.isfinite(self.capacity) else None,
             "move_window": asdict(self.move) if self.move else None,
             "stable_after": self.stable_after if self.move else None,
@@ -195,10 +197,8 @@ class RunResult:
             "peer_connections": self.peers,
             "peer_samples": self.peer_samples,
             "cores": asdict(self.cores) if str(self.cores) else None,
-            "batches_columns": ["done", "slowest", "fastest", "rows"],
-            "batches": [
-                [round(p.done, 3), round(p.slowest, 3), round(p.fastest, 3), p.rows] for p in points
-            ],
+            "written_per_second": self.written_a_second,
+            "timeline": self.timeline.to_json() if self.timeline else None,
         }
 
 

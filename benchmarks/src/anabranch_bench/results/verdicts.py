@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch.loadtest.latency import median
-from anabranch_bench.results.comparison import RunSet
+from anabranch_bench.results.comparison import LOW_IS_WORSE, RunSet
+from anabranch_bench.results.medians import median_value
 from anabranch_bench.results.run_result import INTERRUPTED
 
 PEAK_RATIO_MAX = 1.25
@@ -61,7 +61,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, least and greatest of repeated figures."""
+    """Median (as in tables), least and greatest of repeated figures."""
 
     median: float
     least: float
@@ -69,12 +69,12 @@ class Spread:
     n: int
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
+    def of(cls, values: Iterable[float], low_is_worse: bool = False) -> Spread:
         """Of the values that are numbers."""
         numbers = [v for v in values if math.isfinite(v)]
         if not numbers:
             return cls(math.nan, math.nan, math.nan, 0)
-        return cls(median(numbers), min(numbers), max(numbers), len(numbers))
+        return cls(median_value(numbers, low_is_worse), min(numbers), max(numbers), len(numbers))
 
     def text(self, digits: int = 2, unit: str = "") -> str:
         """The median; the range too if there is one."""
@@ -132,12 +132,21 @@ class SideBySide:
             "note": self.note,
         }
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> SideBySide:
+        """What `to_json` was told of."""
+        ours, spark = (
+            tuple(told[side]["values"]) if told[side] else () for side in ("anabranch", "spark")
+        )
+        names = ("part", "unit", "target", "passed", "ratio", "note")
+        return cls(ours=ours, spark=spark, **{name: told[name] for name in names})
+
 
 def _summary(values: tuple[float, ...]) -> dict[str, Any] | None:
     if not values:
         return None
     known = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {**known, "n": len(values)}
+    return {**known, "n": len(values), "values": list(values)}
 
 
 def peaks(runs: RunSet, label: str) -> Spread:
@@ -180,4 +189,4 @@ def is_beyond(name: str, ratio: float) -> bool:
 
 def _is_worse(name: str, ratio: float, limit: float) -> bool:
     """Also if there is no limit."""
-    return not (ratio >= limit if name == "rows/s" else ratio <= limit)
+    return not (ratio >= limit if name in LOW_IS_WORSE else ratio <= limit)

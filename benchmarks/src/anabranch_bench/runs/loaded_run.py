@@ -33,6 +33,7 @@ WARM_UP_BATCH_ROWS_MIN = 1000
 LOOK_SECONDS = 0.1
 """For people, who look on."""
 KEY_GROUPS = 256
+CATCHING_UP = "catching up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,10 @@ class LoadedRun:
             if self.settings.standby and self.settings.rescales:
                 self._make_replicas(self.settings.rescales[0].workers)
             self._load()
-            self.query.drain()
+            self.query.drain(self._say_left)
         except _Stopped:
             self.result.error = INTERRUPTED
-            self.query.drain()
+            self.query.drain(self._say_left)
         finally:
             self._record()
 
@@ -204,6 +205,10 @@ class LoadedRun:
 
     def _say(self, phase: str, done: float | None = None) -> None:
         self._show(Moment(phase, -1.0, self.query.next_row, None, progress=done))
+
+    def _say_left(self, rows: int) -> None:
+        # Who wants it to stop waits for this.
+        self.show(Moment(CATCHING_UP, -1.0, self.query.next_row, None, left=rows))
 
     def _show(self, moment: Moment) -> None:
         self.show(moment)

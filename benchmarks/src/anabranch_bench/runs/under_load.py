@@ -32,6 +32,8 @@ class Moment:
     """Key groups of each worker; asked for only when they are shown, as it costs something."""
     progress: float | None = None
     """Of a move that runs, or of the phase before the load."""
+    left: int | None = None
+    """Rows that are still to come, after the load."""
 
 
 Show = Callable[[Moment], None]
@@ -40,6 +42,8 @@ Show = Callable[[Moment], None]
 def told(moment: Moment) -> str:
     """What is going on, in a line."""
     done = "" if moment.progress is None else f", {moment.progress:.0%}"
+    if moment.left is not None:
+        return f"{moment.phase}, {moment.left:,} rows left"
     if moment.phase != "load":
         return f"{moment.phase}{done}"
     moving = f", moving{done}" if done else ""

@@ -84,7 +84,7 @@ def kill_inside_a_batch(service: StateService) -> None:
     What it has applied for this lane is in no manifest yet, and the other lane may wait for it.
     """
     coordinator = service._coordinator
-    finish, has_come = coordinator._finish, threading.Event()
+    finish, has_come = coordinator.calls._finish, threading.Event()
 
     def kill_first(request: Finish) -> Nothing:
         if not has_come.is_set():
@@ -92,7 +92,7 @@ def kill_inside_a_batch(service: StateService) -> None:
             os.kill(coordinator.pids()["w1"], signal.SIGKILL)  # type: ignore[index]
         return finish(request)
 
-    coordinator._finish = kill_first  # type: ignore[method-assign]
+    coordinator.calls._finish = kill_first
 
 
 def rescale_and_kill(service: StateService) -> None:

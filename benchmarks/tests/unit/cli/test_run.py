@@ -21,8 +21,8 @@ from anabranch_bench.cli import run as command
 from anabranch_bench.reports.report import run_document
 from anabranch_bench.results.loads import RunLoad
 from anabranch_bench.results.run_result import INTERRUPTED, MeasuredMove, RunResult
-from anabranch_bench.runs.loaded_run import Rescale, RunSettings
-from anabranch_bench.runs.under_load import Moment
+from anabranch_bench.runs.loaded_run import CATCHING_UP, Rescale, RunSettings
+from anabranch_bench.runs.under_load import Moment, told
 from anabranch_bench.workloads.registry import FAMILIES, find_family
 from anabranch_bench.workloads.verify import Verification
 
@@ -241,3 +241,19 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert main(words) == 130
     found.verifications = [Verification("counts", 1, 0, (), 1)]
     assert main(words) == 1
+
+
+def test_catching_up_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that it has changed, and from time to time if one batch has all of it."""
+    now = [100.0]
+    monkeypatch.setattr("anabranch_bench.cli.run.time.monotonic", lambda: now[0])
+    display = command.Display(RunSettings(100, 10))
+    for at, left in ((0.0, 5000), (0.5, 5000), (1.0, 4000), (1.5, 4000), (6.5, 4000), (7.0, 0)):
+        now[0] = 100.0 + at
+        moment = Moment(CATCHING_UP, -1.0, 10, None, left=left)
+        display.show(moment)
+    said = [f"catching up, {left} rows left" for left in ("5,000", "4,000", "4,000")]
+    assert capsys.readouterr().out.splitlines() == said
+    assert told(replace(moment, left=1234)) == "catching up, 1,234 rows left"

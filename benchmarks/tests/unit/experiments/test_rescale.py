@@ -46,7 +46,7 @@ class TestPlan:
         lazy = make_run("lazy", back_to_back(0.5, 30), TimeWindow(10, 14))
         turn = make_run("live", back_to_back(0.5, 90), TimeWindow(10, 74))
         turn.controls = Controls.BESIDE
-        bench.results.runs = [lazy, turn]
+        bench.found.results.runs = [lazy, turn]
         assert lazy.timeline
         assert bench._length_of_others(lazy) == 0
         assert bench._length_of_others(make_run("control", LATER)) == lazy.timeline.end

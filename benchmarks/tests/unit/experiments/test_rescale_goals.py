@@ -54,6 +54,24 @@ class TestVerdicts:
         assert "growth from then on 1.0" in str(verdict), "it was slow all the time"
         assert "after the move 2.0" in str(verdict)
 
+    def test_an_outlier_beside_both_moves_does_not_make_them_good(self) -> None:
+        """Half of what each move is compared with is a control time of chance."""
+        usual, chance, slow = (back_to_back(seconds, 60) for seconds in (0.5, 2.0, 0.8))
+        runs = [
+            make_run("control", usual, repeat=0),
+            make_run("live", slow, self.MOVE, repeat=0),
+            make_run("control", chance, repeat=1),
+            make_run("live", slow, self.MOVE, repeat=1),
+            make_run("control", usual, repeat=2),
+        ]
+        for name in ("peak", "mean"):
+            verdict = by_name(
+                judge_live(RunSet(in_turns(runs))), f"live: {name} latency to control"
+            )
+            assert verdict.figures.startswith("0.6"), "to the times beside"
+            assert "to the median of all control times 1.6" in verdict.figures
+            assert verdict.passed is False
+
     def test_small_states_say_nothing_about_ways_that_stop(self) -> None:
         runs = four_runs(0)
         for run in runs:
@@ -98,7 +116,7 @@ class TestVerdicts:
         assert verdict.passed is None
         assert "not judged: 1 of 2 moves left out (cores 50% busy, 40.0% stolen)" in str(verdict)
         assert "1 of 1 moves left out" in tables(spoiled)
-        before = re.compile(r"^\| live +\| before ", re.MULTILINE)
+        before = re.compile(r"^\| live +\| 1 +\| before ", re.MULTILINE)
         assert not before.search(tables(spoiled))
         assert before.search(tables(flat))
         assert shown_panels(RunSet(spoiled)) == []

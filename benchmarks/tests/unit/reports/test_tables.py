@@ -29,16 +29,23 @@ from anabranch_bench.reports.comparison_tables import (
     sensitivity,
     typical_batches,
 )
+from anabranch_bench.reports.pictures import batch_totals
 from anabranch_bench.reports.report import summary_line
 from anabranch_bench.reports.run_tables import failures, parameters, seamless, strategies
 from anabranch_bench.reports.tables import Table
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import RunSet
-from anabranch_bench.results.run_result import INTERRUPTED, MeasuredMove, Replication
+from anabranch_bench.results.run_result import INTERRUPTED, MeasuredMove, Replication, RunResult
 from anabranch_bench.results.verdicts import DISTURBED
 from anabranch_bench.workloads.verify import Verification
 
 QUICK = EvaluationSettings.quick()
+
+
+def fetching(milliseconds: float, repeat: int) -> RunResult:
+    """A run whose batches all fetch for so long."""
+    batches = [batch | {"load_ms": milliseconds} for batch in report()["batches"]]
+    return result("meces", moves=[MeasuredMove(MOVE, report(batches=batches))], repeat=repeat)
 
 
 class TestTables:
@@ -119,10 +126,13 @@ class TestComparisons:
 
     def test_repeats_count_alike_in_the_times_of_batches(self) -> None:
         """In the table and in its picture: neither the first one nor the lower one."""
-        slow = report(batches=[batch | {"load_ms": 500} for batch in report()["batches"]])
-        runs = [result("meces"), result("meces", moves=[MeasuredMove(MOVE, slow)], repeat=1)]
+        runs = [fetching(ms, repeat) for repeat, ms in enumerate((900, 100, 500))]
         (times,) = typical_batches(RunSet(runs)).values()
-        assert times["fetching"] == (100 + 500) / 2
+        assert times["fetching"] == 500
+        assert column(breakdown(RunSet(runs)), "fetching ms") == ["500"]
+        assert sorted(batch_totals(RunSet(runs), "meces")) == pytest.approx([500, 630, 1030])
+        (times,) = typical_batches(RunSet(runs[1:])).values()
+        assert times["fetching"] == 500, "of two, the worse one"
 
     def test_breakdown(self) -> None:
         table = breakdown(RunSet([result("meces"), result(CONTROL)]))
@@ -173,7 +183,7 @@ class TestRescale:
         (before,) = [line for line in text.splitlines() if "before" in line]
         # It is looked at from 2 s on; the first batch takes 4.
         cells = [cell.strip() for cell in before.split("|")]
-        assert cells[7:9] == ["-", "-"]  # rows a second, and to control's
+        assert cells[8:10] == ["-", "-"]  # rows a second, and to control's
         assert "nan" not in text
 
     def test_a_line_tells_what_became_of_the_cores(self) -> None:

@@ -11,7 +11,7 @@ from tests.unit.processor.rows.support import hash_keys
 
 from anabranch.model.keyspace import HASH
 from anabranch.processor.columnar.api import ColumnarProcessor
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 
 INPUT = {
     "id": pa.int64(),

@@ -118,6 +118,22 @@ def test_announced_models(broker: Broker, tmp_path: Path) -> None:
     assert store.current("taxi") == {}
 
 
+@needs_mosquitto
+def test_retraining_outlives_its_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A model that nobody hears of is said; after the run's end the loss is nobody's business."""
+    store, is_needed = ModelStore(str(tmp_path)), threading.Event()
+    is_needed.set()
+    with Broker() as broker:
+        publish(broker.address, MODEL_TOPIC, ["nonsense"])  # the connection is there
+        retraining = Retraining(find_messages("grid", sensors=5), store, broker.address, 0.2)
+    retraining._retrain(1, is_needed.is_set)
+    assert re.search("Model grid-MLR-0.model was not announced: .*MQTT broker", caplog.text)
+    caplog.clear()
+    is_needed.clear()
+    retraining._retrain(2, is_needed.is_set)
+    assert caplog.text == ""
+
+
 HOLDS_A_BROKER = """
 import os, signal, time
 from anabranch_bench.workloads.riotbench.mqtt import Broker

@@ -16,7 +16,7 @@ from anabranch.errors import InvalidArgument
 from anabranch_bench.workloads.riotbench.accumulation import Accumulator
 from anabranch_bench.workloads.riotbench.averages import BlockAverage
 from anabranch_bench.workloads.riotbench.datasets import CITY
-from anabranch_bench.workloads.riotbench.distinct import DistinctCount
+from anabranch_bench.workloads.riotbench.distinct import DistinctApproxCount
 from anabranch_bench.workloads.riotbench.estimation import ErrorEstimate
 from anabranch_bench.workloads.riotbench.interpolation import Interpolation
 from anabranch_bench.workloads.riotbench.joining import Join
@@ -45,7 +45,7 @@ def regression(horizon: int = 3) -> Operator:
 
 
 def distinct() -> Operator:
-    return Operator(DistinctCount(), ["stream"], ("id", "stream", "sensor"), ("id", "count"))
+    return Operator(DistinctApproxCount(), ["stream"], ("id", "stream", "sensor"), ("id", "count"))
 
 
 def errors() -> Operator:

@@ -10,7 +10,7 @@ from tests.unit.processor.columnar.support import MemoryWorker
 
 from anabranch.model.keyspace import HASH
 from anabranch.processor.columnar.api import ColumnarProcessor
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch_bench.workloads.chance import mixed
 
 TIME = pa.timestamp("us", "UTC")

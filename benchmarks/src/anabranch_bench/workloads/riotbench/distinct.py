@@ -28,7 +28,7 @@ def open_sketch(saved: bytes | None) -> Any:
     return new_sketch() if saved is None else hll_sketch.deserialize(saved)
 
 
-class DistinctCount(ColumnarProcessor):
+class DistinctApproxCount(ColumnarProcessor):
     """State: a sketch. Rows have `id` and `sensor`; each gets the estimate after it as `count`."""
 
     state_schema = pa.schema([("sketch", pa.binary())])

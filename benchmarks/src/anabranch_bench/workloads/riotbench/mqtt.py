@@ -133,8 +133,15 @@ def publish(address: Address, topic: str, payloads: Sequence[str]) -> None:
     sent = [client.publish(topic, payload, qos=_QOS) for payload in payloads]
     limit = time.monotonic() + TIMEOUT_SECONDS
     for receipt in sent:
-        receipt.wait_for_publish(max(0.0, limit - time.monotonic()))
-        if not receipt.is_published():
+        try:
+            receipt.wait_for_publish(max(0.0, limit - time.monotonic()))
+            is_published = receipt.is_published()
+        except RuntimeError as error:  # what paho raises without a connection
+            raise AnabranchError(
+                f"The connection to the MQTT broker at {address.host}:{address.port} is lost "
+                f"({error}). Check that it runs."
+            ) from error
+        if not is_published:
             raise AnabranchError(
                 f"The MQTT broker at {address.host}:{address.port} has not confirmed messages for "
                 f"{TIMEOUT_SECONDS:.0f} seconds. Check that it runs."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,12 +12,15 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from anabranch.errors import AnabranchError
 from anabranch_bench.workloads.riotbench.models import KINDS, Trained, parse_name, train
 from anabranch_bench.workloads.riotbench.modelstore import ModelStore
 from anabranch_bench.workloads.riotbench.mqtt import Address, Subscription
 from anabranch_bench.workloads.riotbench.observations import ParseFeatures, as_matrix
 from anabranch_bench.workloads.riotbench.streams import Messages
 from anabranch_bench.workloads.riotbench.training import MODEL_TOPIC, announce
+
+_log = logging.getLogger("anabranch.riotbench")
 
 ROWS = 2000
 _POLL_SECONDS = 0.2
@@ -66,9 +70,17 @@ class Retraining:
                 wait.wait(_POLL_SECONDS)
                 waited += _POLL_SECONDS
                 if self._seconds and waited >= self._seconds:
-                    for trained in self.upload(piece):
-                        announce(self._store, self._broker, trained)
+                    self._retrain(piece, is_needed)
                     piece, waited = piece + 1, 0.0
+
+    def _retrain(self, piece: int, is_needed: Callable[[], bool]) -> None:
+        """A broker that is lost does not end retraining; at the end of a run, it goes first."""
+        for trained in self.upload(piece):
+            try:
+                announce(self._store, self._broker, trained)
+            except AnabranchError as error:
+                if is_needed():
+                    _log.warning("Model %s was not announced: %s", trained.name, error)
 
     def _hear(self, name: str) -> None:
         """A model was announced; the topic has those of all data sets."""

@@ -11,7 +11,7 @@ from anabranch_bench.workloads.contract import Output, Workload
 from anabranch_bench.workloads.riotbench.accumulation import FLUSHED, Accumulator, shard_of
 from anabranch_bench.workloads.riotbench.averages import BlockAverage
 from anabranch_bench.workloads.riotbench.charts import ChartFolder, DrawCharts
-from anabranch_bench.workloads.riotbench.distinct import DistinctCount
+from anabranch_bench.workloads.riotbench.distinct import DistinctApproxCount
 from anabranch_bench.workloads.riotbench.kalman import KalmanFilter
 from anabranch_bench.workloads.riotbench.observations import SERIES, ParseSeries, through
 from anabranch_bench.workloads.riotbench.oracle.stats import expected_points
@@ -63,7 +63,7 @@ class Stats(Workload):
         # One field stands for the message, so that a message counts once.
         once = series.where(F.col("field") == dataset.observed[0])
         senders = service.group_by(once, F.lit(dataset.name).alias("stream")).process(
-            DistinctCount(),
+            DistinctApproxCount(),
             "id long, at_ms long, count double",
             name="distinct",
             own_stage=True,

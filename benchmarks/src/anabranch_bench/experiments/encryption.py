@@ -1,0 +1,84 @@
+"""`anabranch bench encryption`: CPU seconds a GB of copies between two processes, in turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anabranch_bench.probes.encrypted_copy import Copy, copy_source
+
+KINDS = ("plain", "tls")
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionSettings:
+    """Sizes of a run."""
+
+    gb: float = 1.0
+    """Of each copy."""
+    repeat: int = 5
+    """Copies of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One copy."""
+
+    encryption: str
+    copy: Copy
+
+    @property
+    def cpu_seconds_a_gb(self) -> float:
+        """Of both ends."""
+        both = self.copy.server_cpu_seconds + self.copy.caller_cpu_seconds
+        return both / (self.copy.bytes / 1e9)
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "encryption": self.encryption,
+            "cpu_seconds_a_gb": self.cpu_seconds_a_gb,
+            **asdict(self.copy),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Turn:
+        """What `to_json` was told of."""
+        names = ("bytes", "seconds", "server_cpu_seconds", "caller_cpu_seconds", "call_ms")
+        return cls(told["encryption"], Copy(**{name: told[name] for name in names}))
+
+    def line(self) -> str:
+        """For people."""
+        copy = self.copy
+        return (
+            f"{self.encryption:<6} {copy.bytes / 1e9:.2f} GB: {self.cpu_seconds_a_gb:.2f} CPU s a "
+            f"GB ({copy.server_cpu_seconds:.2f} s there, {copy.caller_cpu_seconds:.2f} s here), "
+            f"{copy.bytes / 1e6 / copy.seconds:.0f} MB/s; connect and call {copy.call_ms:.1f} ms"
+        )
+
+
+def run_turns(settings: EncryptionSettings) -> Iterator[Turn]:
+    """Plain, encrypted, plain, encrypted, ...; a first copy of each does not count."""
+    with copy_source(int(settings.gb * 1e9)) as source:
+        for kind in KINDS:
+            source.copy(kind)
+        for _ in range(settings.repeat):
+            for kind in KINDS:
+                yield Turn(kind, source.copy(kind))
+
+
+def summary(found: Sequence[Turn]) -> list[str]:
+    """Medians and ranges, for people."""
+    lines, medians = [], {}
+    for kind in KINDS:
+        costs = sorted(t.cpu_seconds_a_gb for t in found if t.encryption == kind)
+        calls = statistics.median(t.copy.call_ms for t in found if t.encryption == kind)
+        medians[kind] = statistics.median(costs)
+        lines.append(
+            f"{kind:<6} {medians[kind]:.2f} CPU seconds a GB [{costs[0]:.2f} to {costs[-1]:.2f}], "
+            f"connect and call {calls:.1f} ms"
+        )
+    lines.append(f"encryption costs {medians['tls'] - medians['plain']:.2f} CPU seconds a GB more")
+    return lines

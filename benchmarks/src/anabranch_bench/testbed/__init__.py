@@ -1,0 +1,1 @@
+"""A cluster on one machine for tests, the demo and benchmarks: hosts, a network, Spark."""
