@@ -17,7 +17,18 @@ from tests.processes import SESSION_MARK, workers_alive
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDERS = ("unit", "protocol", "simulation", "contract", "compat", "integration", "faults", "spark")
+FOLDERS = (
+    "unit",
+    "protocol",
+    "simulation",
+    "contract",
+    "compat",
+    "integration",
+    "hosts",
+    "faults",
+    "spark",
+    "cluster",
+)
 """Cheap and telling first: a broken unit fails before a JVM starts."""
 
 LONG = ("test_service_recovery.py",)

@@ -1,4 +1,4 @@
-"""Runs the command and presses Ctrl-C, as a terminal does."""
+"""Runs the command and presses Ctrl-C, as a terminal does, or sends SIGTERM, as others do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ def interrupt(
     *,
     folder: Path | None = None,
     seconds_later: float = 0.0,
+    by: signal.Signals = signal.SIGINT,
 ) -> str:
-    """What `anabranch WORDS` says after Ctrl-C, at a line of its output; it must end with 130."""
+    """What `anabranch WORDS` says after Ctrl-C, at a line of its output; it must end with 130.
+
+    With SIGTERM, 143.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "anabranch.cli.main", *words],
         cwd=folder,
@@ -38,10 +42,13 @@ def interrupt(
             assert time.monotonic() < limit, "".join(said)
             if is_time(line):
                 time.sleep(seconds_later)
-                os.killpg(process.pid, signal.SIGINT)  # to the whole group
+                if by == signal.SIGINT:
+                    os.killpg(process.pid, by)  # to the whole group
+                else:
+                    process.send_signal(by)
                 break
         rest, _ = process.communicate(timeout=WAIT_SECONDS)
     finally:
         process.kill()
-    assert process.returncode == 130, "".join(said) + rest
+    assert process.returncode == 128 + by, "".join(said) + rest
     return rest

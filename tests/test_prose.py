@@ -14,6 +14,7 @@ PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
         ROOT / "benchmarks" / "README.md",
+        ROOT / "benchmarks" / "results" / "README.md",
         *(ROOT / "docs").rglob("*.md"),
     ]
 )

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import AnabranchError, CorruptState, ServiceUnavailable
+from anabranch.transport.access import Access
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Peer
 from anabranch.transport.messages.kinds import Nothing
 from anabranch.transport.messages.lanes import TransactionHeader
@@ -61,13 +63,13 @@ def handler() -> Streams:
 
 @pytest.fixture
 def server(handler: Streams) -> Iterator[Server]:
-    server = Server("127.0.0.1", "secret", handler)  # type: ignore[arg-type]
+    server = Server("127.0.0.1", Access("secret"), handler)  # type: ignore[arg-type]
     yield server
     server.stop()
 
 
 def test_pieces_keep_their_tables_and_order(server: Server) -> None:
-    peer = Peer(server.address, "secret", "The peer")
+    peer = Peer(server.address, Credentials("secret"), "The peer")
     pieces = list(peer.stream(parcels(5)))
     assert [piece.head for piece in pieces] == [*map(GoneHead, range(5)), RestartHead(0)]
     assert pieces[3].tables["numbers"].column("v").to_pylist() == [0, 1, 2]
@@ -80,14 +82,14 @@ def test_pieces_keep_their_tables_and_order(server: Server) -> None:
 def test_errors_after_some_pieces_keep_their_kind(
     server: Server, name: str, kind: type[AnabranchError]
 ) -> None:
-    pieces = Peer(server.address, "secret", "The peer").stream(parcels(2, name))
+    pieces = Peer(server.address, Credentials("secret"), "The peer").stream(parcels(2, name))
     assert [next(pieces).head, next(pieces).head] == [GoneHead(0), GoneHead(1)]
     with pytest.raises(kind):
         next(pieces)
 
 
 def test_a_caller_that_leaves_ends_the_call(server: Server, handler: Streams) -> None:
-    pieces = Peer(server.address, "secret", "The peer").stream(parcels(0))
+    pieces = Peer(server.address, Credentials("secret"), "The peer").stream(parcels(0))
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
     assert handler.ended.wait(20)
@@ -96,7 +98,7 @@ def test_a_caller_that_leaves_ends_the_call(server: Server, handler: Streams) ->
 
 def test_without_the_token_or_the_peer(server: Server, handler: Streams) -> None:
     with pytest.raises(ServiceUnavailable, match="token"):
-        list(Peer(server.address, "wrong", "The peer").stream(parcels(1)))
+        list(Peer(server.address, Credentials("wrong"), "The peer").stream(parcels(1)))
     with pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        list(Peer("127.0.0.1:9", "secret", "The peer").stream(parcels(1)))
+        list(Peer("127.0.0.1:9", Credentials("secret"), "The peer").stream(parcels(1)))
     assert handler.made == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -16,17 +19,18 @@ from anabranch.errors import AnabranchError, CorruptState, ServiceUnavailable
 from anabranch.model.batch_times import BatchTimes
 from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.protocol.epochs import TransactionReport
+from anabranch.transport.access import Access
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Peer
 from anabranch.transport.messages.control import Ping
 from anabranch.transport.messages.kinds import Nothing
 from anabranch.transport.messages.lanes import (
-    Tick,
-    TickDue,
     TransactionDone,
     TransactionHeader,
     TransactionReports,
 )
 from anabranch.transport.messages.names import Request
+from anabranch.transport.messages.state import AsOf, GroupEpochs
 from anabranch.transport.server import ConnectionLost, Server
 
 SCHEMA = pa.schema([("v", pa.int64())])
@@ -65,12 +69,13 @@ class Echo:
 
     def call(self, request: Request) -> object:
         self.calls += 1
-        assert isinstance(request, Tick)
-        if request.operator == "fail":
+        assert isinstance(request, AsOf)
+        (operator,) = request.operators
+        if operator == "fail":
             raise CorruptState("file x is damaged")
-        if request.operator == "bug":
+        if operator == "bug":
             raise KeyError("oops")
-        return TickDue(request.operator == "hello")
+        return GroupEpochs({operator: {1: 2}})
 
     def exchange(self, header: TransactionHeader, rows: Iterator[pa.RecordBatch]) -> Sum:
         self.calls += 1
@@ -91,14 +96,18 @@ def echo() -> Echo:
 
 @pytest.fixture
 def server(echo: Echo) -> Iterator[Server]:
-    server = Server("127.0.0.1", "secret", echo)
+    server = Server("127.0.0.1", Access("secret"), echo)
     yield server
     server.stop()
 
 
 @pytest.fixture
 def peer(server: Server) -> Peer:
-    return Peer(server.address, "secret", "The peer")
+    return Peer(server.address, Credentials("secret"), "The peer")
+
+
+def question(operator: str) -> AsOf:
+    return AsOf((operator,), ())
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -112,8 +121,8 @@ def send_nothing(peer: Peer, operator: str = "hello") -> None:
 
 
 def test_call_and_exchange(peer: Peer) -> None:
-    assert peer.call(Tick("hello")) == TickDue(True)
-    assert peer.call(Tick("other")) == TickDue(False)
+    assert peer.call(question("hello"), 20) == GroupEpochs({"hello": {1: 2}})
+    assert peer.call(question("other"), 20) == GroupEpochs({"other": {1: 2}})
     exchange = peer.exchange(header())
     exchange.write(batch(1, 2))
     exchange.write(batch(3))
@@ -132,14 +141,14 @@ def test_exchange_without_rows(peer: Peer) -> None:
 
 @pytest.mark.parametrize("token", ["", "wrong", "secret ", "Secret"])
 def test_nothing_is_looked_at_without_the_token(server: Server, echo: Echo, token: str) -> None:
-    stranger = Peer(server.address, token, "The peer")
+    stranger = Peer(server.address, Credentials(token), "The peer")
     with pytest.raises(ServiceUnavailable, match="token"):
-        stranger.call(Tick("hello"))
+        stranger.call(question("hello"), 20)
     with pytest.raises(ServiceUnavailable, match="token"):
         send_nothing(stranger)
     with flight.FlightClient(f"grpc://{server.address}") as bare:
         with pytest.raises(flight.FlightUnauthenticatedError):
-            list(bare.do_action("tick"))
+            list(bare.do_action("as-of"))
         with pytest.raises(flight.FlightUnauthenticatedError):
             list(bare.list_flights())
     assert echo.calls == 0
@@ -147,11 +156,11 @@ def test_nothing_is_looked_at_without_the_token(server: Server, echo: Echo, toke
 
 def test_errors_keep_their_kind(peer: Peer) -> None:
     with pytest.raises(CorruptState, match="file x is damaged"):
-        peer.call(Tick("fail"))
+        peer.call(question("fail"), 20)
     with pytest.raises(CorruptState, match="not you"):
         send_nothing(peer, "refuse")
     with pytest.raises(AnabranchError, match="KeyError"):
-        peer.call(Tick("bug"))
+        peer.call(question("bug"), 20)
 
 
 def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -> None:
@@ -164,7 +173,7 @@ def test_a_stream_without_its_end_mark_is_not_complete(peer: Peer, echo: Echo) -
 
 def test_nobody_there() -> None:
     with pytest.raises(ServiceUnavailable, match="The peer cannot be reached"):
-        Peer("127.0.0.1:9", "secret", "The peer").call(Tick("hello"))
+        Peer("127.0.0.1:9", Credentials("secret"), "The peer").call(question("hello"), 20)
 
 
 class Ready(flight.FlightServerBase):  # type: ignore[misc]
@@ -175,17 +184,19 @@ class Ready(flight.FlightServerBase):  # type: ignore[misc]
 def test_a_new_process_on_the_port_of_a_dead_one_is_reached_at_once() -> None:
     """A connection that has failed would wait for a second before it tries again."""
     with Ready("grpc://127.0.0.1:0") as dead:
-        peer = Peer(f"127.0.0.1:{dead.port}", "secret", "The peer")
-        assert peer.call(Ping()) == Nothing()
+        peer = Peer(f"127.0.0.1:{dead.port}", Credentials("secret"), "The peer")
+        assert peer.call(Ping(), 20) == Nothing()
     with pytest.raises(ServiceUnavailable):
-        peer.call(Ping())
+        peer.call(Ping(), 20)
     with Ready(f"grpc://{peer.address}"):
-        assert peer.call(Ping()) == Nothing()
+        assert peer.call(Ping(), 20) == Nothing()
 
 
 FORGETTING = """
 import threading, time
 from anabranch.transport import client
+from anabranch.transport.access import Access
+from anabranch.transport.auth import Credentials
 from anabranch.transport.messages.control import Ping
 from anabranch.transport.messages.kinds import Nothing
 from anabranch.transport.server import Server
@@ -195,13 +206,13 @@ class Slow:
         time.sleep(0.002)
         return Nothing()
 
-server = Server("127.0.0.1", "token", Slow())
+server = Server("127.0.0.1", Access("token"), Slow())
 end = time.monotonic() + 2
 calls = []
 
 def call():
     while time.monotonic() < end:
-        calls.append(client.Peer(server.address, "token", "worker").call(Ping()))
+        calls.append(client.Peer(server.address, Credentials("token"), "worker").call(Ping(), 20))
 
 threads = [threading.Thread(target=call) for _ in range(8)]
 for thread in threads:
@@ -223,3 +234,26 @@ def test_a_connection_is_not_closed_under_a_call() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
+
+
+def user_timeouts(address: str) -> set[int]:
+    """TCP_USER_TIMEOUT of this process's sockets at both ends of connections to an address."""
+    port, found = int(address.rpartition(":")[2]), set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            # Only sockets: a second end of a pipe would keep its reader for ever.
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as end:
+                if port in (end.getsockname()[1], end.getpeername()[1]):
+                    found.add(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        except (OSError, IndexError):  # closed meanwhile, or not connected
+            pass
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_kernels_end_what_is_not_acknowledged(server: Server, peer: Peer) -> None:
+    """Both ends: so a lane on a host that is cut off leaves no thread in a worker."""
+    peer.call(question("hello"), 20)
+    assert user_timeouts(server.address) == {15_000, 20_000}

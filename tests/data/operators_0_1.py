@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from anabranch.processor.columnar.aggregates import (
     AggregateProcessor,
     Measure,
 )
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.contract import BatchTimes
 
@@ -77,8 +77,10 @@ class FrozenClock:
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
         return times_of(epoch)
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        return False
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        pass
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         return None

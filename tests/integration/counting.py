@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction, View
+from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
@@ -112,13 +112,18 @@ class CountingEngine:
         tx.emit(pa.table({GROUP: groups, "k": keys, "n": counts}))
         return OperatorStats(rows_updated=len(changed))
 
+    def place(self) -> Place | None:
+        return None
+
     def due_limit(self, times: BatchTimes) -> int:
         return 0
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         return np.empty(0, np.int64)
 
-    def look_up(self, views: Mapping[int, View], keys: pa.Table) -> Sections:
+    def look_up(
+        self, views: Mapping[int, View], keys: pa.Table, section: str
+    ) -> Iterator[pa.Table]:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -129,11 +134,15 @@ class Counting:
     """The definition."""
 
     description: Mapping[str, Any] = {"kind": "test-counting", "key": "long"}
+    placed_by = None
     output_schema = OUTPUT
     engine = CountingEngine
 
     def unreadable(self, stored: Mapping[str, Any]) -> list[str]:
         return [f"stored {stored}"]
+
+    def after(self, stored: Mapping[str, Any]) -> Counting:
+        return self
 
     def open(self, keyspace: KeySpace, backend: Backend = MEMORY) -> CountingEngine:
         return self.engine(keyspace)

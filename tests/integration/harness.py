@@ -6,7 +6,7 @@ import functools
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +18,13 @@ from tests.integration import counting
 
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.query_clock import QueryClock
+from anabranch.coordinator.service_hosts import HostSettings
+from anabranch.durability.blobs import BlobStore
 from anabranch.durability.store import StateStore
 from anabranch.model.ids import Epoch, Lane
 from anabranch.model.keyspace import HASH, KeySpace
-from anabranch.processes.launcher import LocalLauncher
+from anabranch.processes.host_source import HostSource
+from anabranch.processes.launcher import Launcher, LocalLauncher
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
 from anabranch.spark.lane import LaneConfig, LaneRun, LaneTask
@@ -36,8 +39,10 @@ class FixedClock:
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
         return BatchTimes(1000 + epoch, 0, 0)
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        return False
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        pass
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         return None
@@ -65,9 +70,16 @@ class Cluster:
         workers: int = 2,
         definition: Any = None,
         clock: QueryClock | None = None,
+        user_code_timeout_s: float | None = None,
+        tls: bool | None = None,
+        hosts: HostSource | None = None,
+        host_timeout: float = 10.0,
+        no_host_timeout: float = 300.0,
+        local: Callable[[], Launcher] = LocalLauncher,
         **settings: Any,
     ) -> None:
-        self.store = StateStore(str(folder)).open()
+        shared = settings.get("shared", False)
+        self.store = StateStore(BlobStore(str(folder), shared=shared)).open()
         self._definition_ids: dict[str, int] = {}
         self._attempts = itertools.count(1)
         config = functools.partial(
@@ -80,18 +92,22 @@ class Cluster:
         )
         self.coordinator = Coordinator(
             self.store,
-            LocalLauncher(),
             clock or self.clock,
             KEYSPACE,
             workers,
             config,
             "127.0.0.1",
             checkpoint=settings.get("checkpoint", "changelog"),
+            user_code_timeout_s=user_code_timeout_s,
+            tls=tls,
+            hosts=HostSettings(hosts, host_timeout, no_host_timeout, local=local),
         )
         self.register(definition or counting.Counting())
 
-    def register(self, definition: Any, name: str = "counts") -> None:
-        self._definition_ids[name] = self.coordinator.register(name, definition, [])
+    def register(self, definition: Any, name: str = "counts", side: Any = None) -> int:
+        number = self.coordinator.register(name, definition, [], side)
+        self._definition_ids[name] = number
+        return number
 
     def run_lane(
         self,
@@ -108,7 +124,7 @@ class Cluster:
         """One task; its end mark comes some time after its rows."""
         config = LaneConfig(
             self.coordinator.address,
-            self.coordinator.token,
+            self.coordinator.lane_credentials,
             operator,
             self._definition_ids[operator],
             KEYSPACE,

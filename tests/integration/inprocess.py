@@ -16,6 +16,7 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.keyspace import GROUP
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
+from anabranch.transport.auth import Credentials
 from anabranch.transport.messages.lanes import TransactionHeader
 from anabranch.transport.messages.names import Request
 from anabranch.transport.messages.orders import GrantOrder
@@ -43,9 +44,8 @@ class InProcess:
         **settings: Any,
     ) -> None:
         sizes = KEYSPACE.groups, KEYSPACE.bins
-        config = WorkerConfig(
-            "w1", f"again-{base}-1", "token", "127.0.0.1", str(folder), *sizes, **settings
-        )
+        where = Credentials("token"), "127.0.0.1", str(folder)
+        config = WorkerConfig("w1", f"again-{base}-1", *where, *sizes, **settings)
         self.epoch = base
         self.version = 1
         self._source: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = _at_once

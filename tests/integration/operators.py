@@ -26,7 +26,7 @@ from anabranch.processor.columnar.aggregates import (
     AggregateProcessor,
     Measure,
 )
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.contract import BatchTimes
 

@@ -22,6 +22,8 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes
+from anabranch.transport.access import Access
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import forget
 from anabranch.transport.messages.lanes import TransactionDone, TransactionHeader
 from anabranch.transport.messages.orders import GrantOrder
@@ -45,16 +47,36 @@ def keys_of(group: int) -> Any:
     return KEYS[KEYSPACE.group_of(KEYS) == group]
 
 
+def header_of(
+    epoch: int, groups: list[int], version: int, attempt: int = 1, shadow: bool = False
+) -> TransactionHeader:
+    return TransactionHeader(
+        operator=NAME,
+        definition=1,
+        epoch=Epoch(epoch),
+        base=None if epoch == 0 else Epoch(epoch - 1),
+        lane=Lane(0),
+        lanes=1,
+        attempt=attempt,
+        groups=tuple(map(KeyGroup, groups)),
+        version=version,
+        times=BatchTimes(0, 0, 0),
+        is_shadow=shadow,
+    )
+
+
 class Member:
     """A worker, and its door to the other one."""
 
     def __init__(self, name: str, folder: Path, definition: Any, **settings: Any) -> None:
         sizes = KEYSPACE.groups, KEYSPACE.bins
-        where = "token", "127.0.0.1", str(folder)
+        where = Credentials("token"), "127.0.0.1", str(folder)
         config = WorkerConfig(name, f"{name}-0", *where, *sizes, fsync=False, **settings)
         self.name = name
+        self.tallies = b""
+        """Of the last answer."""
         self.worker = Worker(config, BlobStore(folder))
-        self.server = Server("127.0.0.1", "token", self.worker)
+        self.server = Server("127.0.0.1", Access("token"), self.worker)
         self.worker.listens_at(self.server.address)
         self.worker.call(install_message(NAME, 1, definition))
 
@@ -83,20 +105,9 @@ class Member:
     ) -> tuple[dict[int, int], tuple[TransactionDone, ...]]:
         """A lane's transaction: counts by key, reports."""
         keys = KEYS[np.isin(KEYSPACE.group_of(KEYS), groups)]
-        header = TransactionHeader(
-            operator=NAME,
-            definition=1,
-            epoch=Epoch(epoch),
-            base=None if epoch == 0 else Epoch(epoch - 1),
-            lane=Lane(0),
-            lanes=1,
-            attempt=attempt,
-            groups=tuple(map(KeyGroup, groups)),
-            version=version,
-            times=BatchTimes(0, 0, 0),
-            is_shadow=shadow,
-        )
+        header = header_of(epoch, groups, version, attempt, shadow)
         answer = self.worker.exchange(header, rows or iter([rows_of(keys)]))
+        self.tallies = answer.report.tallies
         counts = {row["k"]: row["n"] for some in answer.batches() for row in some.to_pylist()}
         return counts, answer.report.transactions
 

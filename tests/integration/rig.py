@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import cloudpickle
 from tests.integration.operators import CASES, Case, make_case
 from tests.unit.processor.columnar.support import MemoryTransaction
 
@@ -25,14 +24,17 @@ from anabranch.durability.manifest import FileRef, Manifest, next_manifest
 from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.migration.steps import Arrival, ImportPriority
+from anabranch.model.host import DRIVER
 from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processes.launcher import LocalLauncher, LocalWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processor.contract import BatchTimes, RowChunk
+from anabranch.processor.user_code import packed
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 from anabranch.state.backend import Backend
 from anabranch.state.contract import Sections
+from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Exchange, Peer
 from anabranch.transport.messages.control import Committed, Install, Status
 from anabranch.transport.messages.kinds import Call
@@ -55,10 +57,12 @@ class Rig:
         workers: int = 2,
         cases: Sequence[str] = CASES,
         restored: tuple[str, Rig] | None = None,
+        credentials: Credentials | None = None,
         **settings: Any,
     ) -> None:
         """`restored`: a savepoint of the last epoch of another one, to go on with."""
         self._folder = folder
+        self._credentials = credentials or Credentials("secret")
         self._processes = 0
         self.store = StateStore(str(folder)).open()
         self._local = Path(f"{folder}-local")
@@ -69,7 +73,8 @@ class Rig:
             "local_dir": str(self._local),
             **settings,
         }
-        self._reader = WorkerConfig("", "", "", "", "", 1, 1, **self._settings).open_backend()
+        nobody = "", "", Credentials(""), "", ""
+        self._reader = WorkerConfig(*nobody, 1, 1, **self._settings).open_backend()
         self.operators = [Operator(make_case(name), self._reader) for name in cases]
         self.epoch = -1
         self.is_restored = restored is not None
@@ -92,7 +97,7 @@ class Rig:
         for start in starts:
             start.join()
         assert len(self.peers) == workers
-        self.peers["w1"].call(GrantOrder(tuple(map(KeyGroup, self.routing)), None, 1))
+        self.peers["w1"].call_patiently(GrantOrder(tuple(map(KeyGroup, self.routing)), None, 1))
 
     def _go_on(self, savepoint: str, before: Rig) -> None:
         restore_savepoint(self.store, savepoint, KEYSPACE)
@@ -107,7 +112,7 @@ class Rig:
         config = WorkerConfig(
             worker=name,
             incarnation=incarnation,
-            token="secret",
+            credentials=self._credentials,
             host="127.0.0.1",
             location=str(folder),
             key_groups=KEYSPACE.groups,
@@ -115,12 +120,12 @@ class Rig:
             fsync=False,
             **self._settings,
         )
-        handle = launcher.start(config, lambda reason: None)
-        peer = Peer(handle.address, "secret", f"Worker {name}")
+        handle = launcher.start(config, DRIVER, lambda reason: None)
+        peer = Peer(handle.address, config.credentials, f"Worker {name}")
         for operator in self.operators:
-            pickled = cloudpickle.dumps(operator.case.definition)
+            pickled = packed(operator.case.definition)
             path = (os.getcwd(),)
-            peer.call(Install(operator.name, 1, path, self.is_restored, False, pickled))
+            peer.call_patiently(Install(operator.name, 1, path, self.is_restored, False, pickled))
         self.handles[name], self.peers[name] = handle, peer
 
     def __enter__(self) -> Rig:
@@ -175,7 +180,7 @@ class Rig:
 
     def moves(self, worker: str) -> dict[str, int]:
         """Counters since the start."""
-        return self.peers[worker].call(Status()).moves
+        return self.peers[worker].call_patiently(Status()).moves
 
     # -- batches --
 
@@ -263,9 +268,11 @@ class Rig:
         """As the coordinator does after a commit; snapshots go into the next manifest."""
         for peer in self.peers.values():
             for operator in self.operators:
-                operator.take(peer.call(Committed(operator.name, Epoch(self.epoch))).snapshots)
+                operator.take(
+                    peer.call_patiently(Committed(operator.name, Epoch(self.epoch))).snapshots
+                )
             if saves:  # one call for all operators: it saves whatever has changed
-                saved = peer.call(self.save_order()).snapshots
+                saved = peer.call_patiently(self.save_order()).snapshots
                 for operator in self.operators:
                     operator.take(saved.get(operator.name, ()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -132,8 +132,10 @@ class CaseClock:
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
         return self._cases[operator].times(epoch)
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        return False
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        pass
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -49,8 +49,10 @@ class CaseClock:
     def times(self, operator: str, query_id: str, epoch: int) -> BatchTimes:
         return self._case.times(epoch)
 
-    def wants_batch(self, operator: str, query_id: str) -> bool:
-        return False
+    def note_batch(
+        self, operator: str, query_id: str, epoch: int, lanes: int, stats: Mapping[str, int]
+    ) -> None:
+        pass
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         return None

@@ -230,7 +230,7 @@ def test_source_killed_while_a_part_is_missing(
             # The last epoch that exists is known from the coordinator's call after each commit.
             for operator in CASES:
                 told = Committed(operator, Epoch(rig.epoch))
-                assert not rig.peers["w2"].call(told).snapshots
+                assert not rig.peers["w2"].call_patiently(told).snapshots
             imported = rig.order("w2", "import", groups, "w1")
             assert imported["from_store"] > 0
         for _ in range(4):
@@ -400,16 +400,16 @@ def test_save_and_load(backend: None, tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
         for _ in range(3):
             rig.batch()
-        saved = rig.peers["w1"].call(SaveOrder(dict.fromkeys(CASES, Epoch(2))))
+        saved = rig.peers["w1"].call_patiently(SaveOrder(dict.fromkeys(CASES, Epoch(2))))
         assert saved.counters["groups"] == 8 * OPERATORS
         assert {name: len(files) for name, files in saved.snapshots.items()} == dict.fromkeys(
             CASES, 1
         )
-        again = rig.peers["w1"].call(SaveOrder({})).snapshots
+        again = rig.peers["w1"].call_patiently(SaveOrder({})).snapshots
         assert not any(again.values()), "nothing has changed since"
         rig.version += 1
         rig.order("w2", "grant", range(8))
-        loaded = rig.peers["w2"].call(LoadOrder(dict.fromkeys(CASES, Epoch(2))))
+        loaded = rig.peers["w2"].call_patiently(LoadOrder(dict.fromkeys(CASES, Epoch(2))))
         assert loaded.counters["loaded"] == 8 * OPERATORS
         rig.routing = dict.fromkeys(range(8), "w2")
         rig.kill("w1")

@@ -221,9 +221,9 @@ def test_what_the_source_does_not_have_is_read_together(
         opened: list[str] = []
         read = restore._open
 
-        def watched(store: Any, kind: bytes, ref: Any, groups: list[int]) -> Any:
+        def watched(store: Any, kind: bytes, ref: Any, *rest: Any) -> Any:
             opened.append(ref.path)
-            return read(store, kind, ref, groups)
+            return read(store, kind, ref, *rest)
 
         monkeypatch.setattr(restore, "_open", watched)
         assert pair.order(pair.w2, "import", 4, groups=ALL)["from_store"] == len(ALL)
@@ -238,7 +238,7 @@ def test_unexpected_failures_of_a_commit_do_not_hang(
     with Cluster(tmp_path) as cluster:
         store = cluster.coordinator._store
         with monkeypatch.context() as broken:
-            broken.setattr(store, "commit", lambda manifest: 1 // 0)
+            broken.setattr(store, "commit", lambda *_: 1 // 0)
             with pytest.raises(AnabranchError, match="ZeroDivisionError"):
                 cluster.run_batch(0, keys)
         assert cluster.run_batch(0, keys) == dict.fromkeys(keys, 1)

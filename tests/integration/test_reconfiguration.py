@@ -10,7 +10,7 @@ import pytest
 from tests.integration.streaming import MovingCluster, Stream, keys_of
 
 from anabranch.coordinator import move_runner as reconfigurer
-from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.copy_rate import CopyRate
 from anabranch.coordinator.rate_controller import START_BYTES_PER_SECOND
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STRATEGIES
@@ -102,13 +102,14 @@ def test_a_slow_batch_is_not_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_slow_batches_slow_copies_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And when batches are quick again, copies become faster again."""
     told: list[int] = []
-    tell = MoveRunner._tell
+    tell = CopyRate.tell
 
-    def listen(self: MoveRunner, rate: int) -> None:
-        tell(self, rate)
-        told.append(rate)
+    def listen(self: CopyRate) -> None:
+        tell(self)
+        assert self.now is not None
+        told.append(self.now)
 
-    monkeypatch.setattr(MoveRunner, "_tell", listen)
+    monkeypatch.setattr(CopyRate, "tell", listen)
     with MovingCluster(tmp_path) as cluster, Stream(cluster) as stream:
         stream.batches(2)
         stream.open_seconds = 1.2

@@ -190,8 +190,8 @@ def test_definitions_reach_workers_that_are_still_starting(
 
     is_defined = threading.Event()
 
-    def start_slowly(self: LocalLauncher, config: Any, on_end: Any) -> Any:
-        process = start(self, config, on_end)
+    def start_slowly(self: LocalLauncher, config: Any, host: Any, on_end: Any) -> Any:
+        process = start(self, config, host, on_end)
         started.append(config.worker)
         assert is_defined.wait(20)  # between its start and its place in the pool
         return process

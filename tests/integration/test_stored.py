@@ -33,7 +33,7 @@ REMOTE = {**BY_KEY, "state": "remote"}
 
 def in_store(rig: Rig, worker: str = "w1") -> int:
     """Bins that are missing, over all operators."""
-    operators = rig.peers[worker].call(Status()).operators
+    operators = rig.peers[worker].call_patiently(Status()).operators
     return sum(operator.bins_in_store for operator in operators.values())
 
 
@@ -80,7 +80,7 @@ def test_what_is_cold_leaves_memory_and_comes_back(tmp_path: Path, settings: Any
             assert evicted or number < 3
         moves = rig.moves("w1")
         assert moves["keys_from_store"] > 0
-        status = rig.peers["w1"].call(Status()).operators
+        status = rig.peers["w1"].call_patiently(Status()).operators
         size = sum(operator.bytes for operator in status.values())
         assert size <= 4 << 10 if settings is LITTLE else size < 1 << 10
         assert sum(operator.rows_missed or 0 for operator in status.values()) > 0
@@ -116,7 +116,7 @@ def test_state_of_an_idle_operator_makes_room(tmp_path: Path) -> None:
         rig.operators = [busy]
 
         def in_memory(operator: Operator) -> int:
-            status = rig.peers["w1"].call(Status()).operators
+            status = rig.peers["w1"].call_patiently(Status()).operators
             return status[operator.name].bytes
 
         for _ in range(60):

@@ -23,7 +23,7 @@ from anabranch.processor.contract import BatchTimes, OperatorStats, Transaction
 from anabranch.transport.messages.orders import CopyOrder, MovePeer, ReleaseOrder
 from anabranch.transport.messages.state import CopyGroups, DoneHead, SliceHead
 from anabranch.transport.parcel import Parcel
-from anabranch.transport.server import Item
+from anabranch.transport.signs_of_life import Item
 from anabranch.worker.moves import exports
 from anabranch.worker.moves import order_handler as orders
 

@@ -22,6 +22,8 @@ from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.processor.contract import BatchTimes
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import Event, MoveRequested
+from anabranch.protocol.residency import importable
+from anabranch.worker.moves.background_import import ImportUnit
 from anabranch.worker.transactions import server
 
 WAIT = 15
@@ -162,7 +164,9 @@ def test_a_batch_waits_for_an_import_as_long_as_something_comes(
     def bring() -> None:
         for _ in range(12):
             time.sleep(0.05)
-            worker.arrivals.pieces += 1
+            with core.changed:
+                session = core.machine.arrivals.groups[NAME][groups[0]].session
+                core.dispatch(data.PartReceiving(NAME, ((groups[0], session),)))
         (tx,) = core.machine.transactions.values()
         assert tx.phase is data.TxPhase.AWAITING
         assert not tx.is_impatient
@@ -173,6 +177,39 @@ def test_a_batch_waits_for_an_import_as_long_as_something_comes(
         worker.batch(rows_of([0]), BatchTimes(0, 0, 0))
         bringing.result(WAIT)
     assert worker.arrivals.take_on_demand(groups)["waited"] == 1
+    worker.close()
+
+
+def test_a_batch_does_not_wait_for_what_others_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of another key group come in for as long as the batch waits for its own."""
+    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.2)
+    worker = InProcess(tmp_path, Counting(), -1)
+    core, groups = worker.core, (KeyGroup(0), KeyGroup(1))
+    worker.version = 9
+    with core.changed:
+        core.dispatch(data.GroupsGranted(groups, 9, WorkerId("w2"), Arrival.GROUP))
+        own, other = (
+            ImportUnit(NAME, request) for _, request in importable(core.machine, groups, 9)
+        )
+    imports = worker._worker._orders._imports
+    imports._piece(own, 1)
+    is_over = threading.Event()
+
+    def bring() -> None:
+        while not is_over.wait(0.05):
+            imports._piece(other, 1)
+
+    with ThreadPoolExecutor(2) as pool:
+        bringing = pool.submit(bring)
+        try:
+            times = BatchTimes(0, 0, 0)
+            lane = pool.submit(worker.transaction, rows_of([0]), times, lanes=2)  # without group 1
+            assert lane.result(WAIT)
+        finally:
+            is_over.set()
+            bringing.result(WAIT)
     worker.close()
 
 

@@ -31,27 +31,26 @@ NEEDS_SPARK = {"spark/lane.py", "service.py"}
 COLUMNAR = {"processor/columnar/engine.py"}
 """Where the walk has an aggregate, the test has the counting operator."""
 
-STREAMED = {"worker/moves/exports.py"}
-"""A generator that Arrow runs in threads of its own, where Python cannot be watched."""
-
 VALUES = {"protocol/transactions.py", "transport/messages/lanes.py"}
 """Only values and tables: nothing of them is called by itself."""
 
 HELPERS = re.compile(
-    r"__init__|errors|model/|transport/(auth|client|server|codec|parcel|packing|spool|wire|messages/)"
-    r"|durability/(storage|frame|pages|names|snapshot|heat|documents|patient_storage|failures)"
-    r"|durability/(garbage|locks|copies|operator_file|differences|owner|group_restore|lazy_reader)"
+    r"__init__|errors|model/|transport/(access|auth|client|server|codec|in_flight|parcel|packing|signs_of_life|spool|watch|wire|messages/)"
+    r"|durability/(storage|frame|pages|large_pages|names|snapshot|heat|documents|patient_storage|failures)"
+    r"|durability/(file_refs|manifest_content|manifest_reader|list_writer|pack)"
+    r"|durability/(garbage|locks|copies|operator_file|stored_operators|differences|owner|group_restore|lazy_reader)"
     r"|processes/(crash_points|environment|worker_config|zygote)"
-    r"|processor/(channel|contract|evolution|columnar/|rows/)|state/"
-    r"|protocol/(exhaustive|epochs|gate|arrivals|move_parts|move_orders|ownership|fleet|invariants"
+    r"|processor/(channel|contract|evolution|tally|task_context|user_code|columnar/|rows/)|state/"
+    r"|protocol/(exhaustive|epochs|gate|arrivals|move_parts|move_orders|ownership|fleet|placement|invariants"
     r"|transaction_admission|coordinator_messages|worker_messages|residency_messages|move_queue"
-    r"|move_run|move_context|lane_admission|transactions)"
+    r"|move_run|move_context|lane_admission|reachability|transactions|leases)"
     r"|migration/(plan|steps|strategies/__init__)"
-    r"|coordinator/(batch_watch|steady_clock|maintenance|query_clock|move_request|rate_controller"
-    r"|move_runner|move_handle)"
-    r"|worker/(peers|inventory|low_priority|lookup_server|moves/(rate_limiter|forwarding|deltas"
-    r"|exports|order_handler)|residency/|transactions/deferral)"
-    r"|processes/(worker_pool|launcher)"
+    r"|coordinator/(batch_watch|bindings|lane_doubts|seating|service_access|watch_server|steady_clock|maintenance|query_clock|move_request|rate_controller"
+    r"|copy_rate|move_runner|move_plans|move_handle|calls|call_router|installer|user_code_monitor"
+    r"|service_hosts|host_registry|location_proof|journal|journal_notes)"
+    r"|worker/(busy|peers|inventory|low_priority|lookup_server|user_code|moves/(rate_limiter|forwarding|deltas"
+    r"|exports|order_handler)|residency/|transactions/(deferral|group_commit))"
+    r"|processes/(worker_pool|launcher)|spark/lane_(owners|host)"
 )
 """What a reader need not open to follow the walk: what it says is in its name, or in the walk
 beside it."""
@@ -87,7 +86,7 @@ def traced() -> Iterator[set[str]]:
     threading.setprofile(note)
     sys.setprofile(note)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("do_action", "do_exchange", "do_get"):
+        for name in ("do_action", "do_exchange"):
             patch.setattr(Server, name, in_server(name))
         try:
             yield called
@@ -143,4 +142,4 @@ def test_a_rescale(tmp_path: Path) -> None:
             workers = set(called)
     # Batches run beside the move.
     called = (driver | workers) - (set(walk("one batch")) - set(walk("rescale(3)")))
-    check(walk("rescale(3)"), called, NEEDS_SPARK | STREAMED)
+    check(walk("rescale(3)"), called, NEEDS_SPARK)

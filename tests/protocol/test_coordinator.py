@@ -14,6 +14,7 @@ from anabranch.errors import (
     ServiceUnavailable,
     StateMismatch,
 )
+from anabranch.model.host import DRIVER
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol.coordinator import (
@@ -42,6 +43,7 @@ from anabranch.protocol.coordinator import (
 )
 from anabranch.protocol.epochs import EpochPhase, LaneReport, TransactionReport
 from anabranch.protocol.invariants import check_coordinator, check_grant, check_manifest
+from anabranch.protocol.lane_admission import no_state
 from anabranch.protocol.move_orders import OrderKind, WorkerOrder
 
 OP = "counts"
@@ -55,7 +57,7 @@ class Coordinator:
 
     def __init__(self, committed: int | None = None, before: int | None = None) -> None:
         self.machine, effects = CoordinatorMachine.create(initial_routing(GROUPS, [W1, W2]))
-        assert effects == [StartWorker(W1, 0), StartWorker(W2, 0)]
+        assert effects == [StartWorker(W1, 0, DRIVER), StartWorker(W2, 0, DRIVER)]
         self.requests = 0
         self.register(committed, before)
 
@@ -467,7 +469,7 @@ def test_parked_lane_of_an_ended_batch_is_refused(coordinator: Coordinator) -> N
 
 
 def test_worker_is_replaced_by_its_next_incarnation(coordinator: Coordinator) -> None:
-    assert coordinator(WorkerDown(W1, 0, "killed")) == [StartWorker(W1, 1)]
+    assert coordinator(WorkerDown(W1, 0, "killed")) == [StartWorker(W1, 1, DRIVER)]
     assert coordinator.begin(0, 0, lanes=4) == []
     assert coordinator.started(W1, 0) == []  # late news of the process that was replaced
     assert coordinator(WorkerDown(W1, 0)) == []
@@ -486,7 +488,7 @@ def test_worker_is_given_up_after_three_failed_starts() -> None:
     coordinator.begin(0, 0, lanes=4)
     for incarnation in range(STARTS_MAX - 1):
         effects = coordinator(WorkerDown(W1, incarnation, "No memory."))
-        assert effects == [StartWorker(W1, incarnation + 1)]
+        assert effects == [StartWorker(W1, incarnation + 1, DRIVER)]
     effects = coordinator(WorkerDown(W1, STARTS_MAX - 1, "No memory."))
     assert refused(effects, ServiceUnavailable)
     assert "No memory." in str(effects[0].error)  # type: ignore[union-attr]
@@ -521,7 +523,7 @@ def test_a_process_that_cannot_be_told_what_it_owns_is_replaced() -> None:
         assert isinstance(sent, SendOrder)
         assert coordinator(OrderFailed(sent.number, "No reply.")) == [
             StopWorker(W1, incarnation),
-            StartWorker(W1, incarnation + 1),
+            StartWorker(W1, incarnation + 1, DRIVER),
         ]
         assert coordinator(WorkerDown(W1, incarnation)) == []  # its end is no news
         assert coordinator(OrderDone(sent.number)) == []
@@ -537,7 +539,7 @@ def test_a_grant_of_a_process_that_has_ended_does_not_count() -> None:
     coordinator = Coordinator()
     (sent,) = coordinator(WorkerStarted(W1, 0))
     assert isinstance(sent, SendOrder)
-    assert coordinator(WorkerDown(W1, 0)) == [StartWorker(W1, 1)]
+    assert coordinator(WorkerDown(W1, 0)) == [StartWorker(W1, 1, DRIVER)]
     assert coordinator(OrderDone(sent.number)) == []
     assert coordinator.machine.fleet.incarnation_up(W1) is None
     assert coordinator.machine.fleet.incarnation_told(W1) is None
@@ -548,7 +550,9 @@ def test_success_forgives_failed_starts() -> None:
     for incarnation in range(2 * STARTS_MAX):
         if incarnation % 2:
             coordinator.started(W1, incarnation)
-        assert coordinator(WorkerDown(W1, incarnation)) == [StartWorker(W1, incarnation + 1)]
+        assert coordinator(WorkerDown(W1, incarnation)) == [
+            StartWorker(W1, incarnation + 1, DRIVER)
+        ]
 
 
 def test_statistics_are_plain_values(coordinator: Coordinator) -> None:
@@ -556,5 +560,24 @@ def test_statistics_are_plain_values(coordinator: Coordinator) -> None:
     assert coordinator.machine.statistics() == {
         "routing_version": 1,
         "workers": {"w1": ("up", 0), "w2": ("up", 0)},
+        "places": {"w1": "driver", "w2": "driver"},
         "committed": {OP: 0},
     }
+
+
+def test_a_released_operator_begins_anew(coordinator: Coordinator) -> None:
+    coordinator.begin(0)
+    coordinator.register()  # defined again: what its query began still counts
+    assert refused(coordinator.begin(3), IncompleteBatch)
+    coordinator(OperatorRegistered(OP, is_released=True))
+    assert refused(coordinator.begin(3, query="other"), EpochGap)
+    assert base_of(coordinator.begin(0, query="other")) is None
+    coordinator.begin(0, 1, query="other")
+
+
+def test_an_operator_without_state_names_that_of_its_query() -> None:
+    error = no_state("New", 3, ["Old", "Older"])
+    assert "'Old', 'Older', which the program does not define" in str(error)
+    assert "name='Old'" in str(error)
+    assert "start_empty=['New']" in str(error)
+    assert "holds state of this query" not in str(no_state("New", 3))

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from anabranch.model.ids import KeyGroup
-from anabranch.protocol import coordinator, epochs, invariants, worker
+from anabranch.protocol import coordinator, epochs, host_invariants, invariants, worker
 from anabranch.protocol.fleet import WorkerPhase
 from anabranch.protocol.move_orders import OrderKind
 from anabranch.protocol.move_parts import MovePhase
@@ -83,8 +83,8 @@ def test_diagram_of_a_worker_has_every_phase() -> None:
 
 def test_invariants() -> None:
     documented = [row[0] for row in table("## 5. Invariants")]
-    source = inspect.getsource(invariants)
-    coded = set(re.findall(r'_require\([^"]*"(\w+)"', source))
+    source = inspect.getsource(invariants) + inspect.getsource(host_invariants)
+    coded = set(re.findall(r'require\([^"]*"(\w+)"', source))
     coded |= set(re.findall(r'InvariantBroken\(f"(\w+): ', source))
     assert sorted(documented) == sorted(coded)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from anabranch.model.host import DRIVER
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.protocol.coordinator import LaneBegan, OperatorView
 from anabranch.protocol.coordinator_messages import (
@@ -15,14 +16,15 @@ from anabranch.protocol.coordinator_messages import (
 from anabranch.protocol.epochs import EpochProgress
 from anabranch.protocol.fleet import STARTS_MAX, Fleet, WorkerPhase
 from anabranch.protocol.gate import Gate
+from anabranch.protocol.placement import HostView
 
 NUMBERS = itertools.count(1)
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 
 
 def fleet(*up: WorkerId) -> Fleet:
-    found = Fleet()
-    assert found.start(up) == [StartWorker(worker, 0) for worker in up]
+    found = Fleet(hosts={DRIVER: HostView()})
+    assert found.start(up) == [StartWorker(worker, 0, DRIVER) for worker in up]
     for worker in up:
         assert bring_up(found, worker)
     return found
@@ -49,7 +51,7 @@ def give_up(found: Fleet, worker: WorkerId) -> None:
 
 def test_start_only_what_is_not_there() -> None:
     found = fleet(W1)
-    assert found.start([W1, W2]) == [StartWorker(W2, 0)]
+    assert found.start([W1, W2]) == [StartWorker(W2, 0, DRIVER)]
     assert found.incarnation_up(W1) == 0
     assert found.incarnation_up(W2) is None
     assert found.incarnation_up(W3) is None
@@ -58,7 +60,7 @@ def test_start_only_what_is_not_there() -> None:
 
 def test_replacement_has_the_next_number() -> None:
     found = fleet(W1)
-    assert found.down(WorkerDown(W1, 0)) == [StartWorker(W1, 1)]
+    assert found.down(WorkerDown(W1, 0)) == [StartWorker(W1, 1, DRIVER)]
     assert found.down(WorkerDown(W1, 0)) == []  # said twice
     assert not bring_up(found, W1, 0)
     assert bring_up(found, W1, 1)
@@ -70,7 +72,7 @@ def test_given_up_and_another_chance() -> None:
     give_up(found, W1)
     assert found.workers[W1].incarnation == STARTS_MAX
     assert not bring_up(found, W1, STARTS_MAX)
-    assert found.start([W1]) == [StartWorker(W1, STARTS_MAX + 1)]
+    assert found.start([W1]) == [StartWorker(W1, STARTS_MAX + 1, DRIVER)]
     assert not found.is_given_up(W1)
 
 
@@ -79,7 +81,7 @@ def test_a_name_that_comes_back_is_another_process() -> None:
     assert found.stop(W2) == [StopWorker(W2, 0)]
     assert not bring_up(found, W2, 0)
     assert found.down(WorkerDown(W2, 0)) == []
-    assert found.start([W2]) == [StartWorker(W2, 1)]
+    assert found.start([W2]) == [StartWorker(W2, 1, DRIVER)]
     give_up(found, W2)
     assert found.stop(W2) == []  # nothing runs
 
@@ -89,9 +91,9 @@ def test_restart() -> None:
     give_up(found, W3)
     assert found.restart([W1, W3]) == [
         StopWorker(W1, 0),
-        StartWorker(W1, 1),
         StopWorker(W2, 0),
-        StartWorker(W3, STARTS_MAX + 1),
+        StartWorker(W1, 1, DRIVER),
+        StartWorker(W3, STARTS_MAX + 1, DRIVER),
     ]
     assert set(found.workers) == {W1, W3}
     assert {view.phase for view in found.workers.values()} == {WorkerPhase.STARTING}

@@ -154,9 +154,14 @@ def gate_for_nothing(machine: CoordinatorMachine) -> None:
     machine.gate = Gate(None, {})
 
 
+def asleep_in_a_batch(machine: CoordinatorMachine) -> None:
+    machine.idle = {}
+
+
 @pytest.mark.parametrize(
     ("bend", "broken"),
     [
+        (asleep_in_a_batch, "idle_is_quiet"),
         (unknown_owner, "owners_are_known"),
         (gate_for_nothing, "gate_has_reason"),
         (forgotten_base, "base_chain"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.model.ids import Epoch, Lane, WorkerId
+from anabranch.model.host import DRIVER
+from anabranch.model.ids import Epoch, HostId, Lane, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol.coordinator import (
     BatchesIdle,
@@ -17,6 +18,7 @@ from anabranch.protocol.coordinator import (
     Effect,
     Event,
     GrantLane,
+    HostJoined,
     LaneBegan,
     LaneFinished,
     ManifestWritten,
@@ -38,6 +40,7 @@ from anabranch.protocol.move_parts import MovePhase
 
 OP = "counts"
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
+HERE = HostJoined(DRIVER, None, {})
 BEFORE = (W1, W2, W1, W2)
 AFTER = (W1, W2, W3, W2)
 """Key group 2 moves from w1 to w3."""
@@ -46,8 +49,9 @@ AFTER = (W1, W2, W3, W2)
 class Fleet:
     """Two workers that are up; orders are answered at once unless they are held back."""
 
-    def __init__(self) -> None:
-        self.machine, effects = CoordinatorMachine.create(initial_routing(4, [W1, W2]))
+    def __init__(self, *hosts: HostJoined) -> None:
+        start = initial_routing(4, [W1, W2])
+        self.machine, effects = CoordinatorMachine.create(start, hosts or [HERE])
         self.log: list[str] = []
         self.held: set[str] = set()
         """Orders ("grant w3") that are not answered, and workers that do not start."""
@@ -114,11 +118,15 @@ class Fleet:
         strategy: str,
         owners: tuple[WorkerId, ...] = AFTER,
         workers: tuple[WorkerId, ...] = (W1, W2, W3),
+        drained_hosts: frozenset[HostId] = frozenset(),
         **options: Any,
     ) -> Fleet:
         self.log.clear()
         number = next(self.numbers)
-        return self(MoveRequested(number, owners, workers, strategy, options))
+        event = MoveRequested(
+            number, owners, workers, strategy, options, drained_hosts=drained_hosts
+        )
+        return self(event)
 
     def idle(self, times: int = 30) -> Fleet:
         for _ in range(times):
@@ -153,13 +161,16 @@ FLIP = "grant w3, release w1"
         ),
         (
             "stop-restart",
-            "save w1, save w2, stop w1, start w1, stop w2, start w2, stop w3, start w3, "
+            "save w1, save w2, stop w1, stop w2, stop w3, start w1, start w2, start w3, "
             "load w1, load w2, load w3, end 1, clean w1",
         ),
     ],
 )
 def test_orders_of_a_strategy(strategy: str, expected: str) -> None:
-    fleet = Fleet().request(strategy).idle()
+    fleet = Fleet().request(strategy)
+    for epoch in range(5):
+        if not fleet.is_over:
+            commit(fleet, OP, epoch)
     assert ", ".join(fleet.log) == f"start w3, {expected}"
     assert fleet.is_over
     assert fleet.ended == [(1, "")]

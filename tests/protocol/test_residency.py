@@ -490,6 +490,38 @@ def test_nobody_is_impatient_with_what_is_being_put_in_place(worker: Driver) -> 
     assert worker(AwaitingExpired(worker.tx)) == []
 
 
+def receive(worker: Driver, group: KeyGroup) -> None:
+    worker(PartReceiving(OP, ((group, worker.record(group).session),)))
+
+
+def test_a_wait_for_pieces_lasts_as_long_as_they_come(worker: Driver) -> None:
+    """Of what it waits for: what comes of other key groups does not help."""
+    worker(GroupsGranted((G1,), 5, W2, Arrival.GROUP))
+    receive(worker, G0)
+    assert worker.start(1)[-1] == AwaitArrivals(worker.tx, (G0,))
+    for _ in range(3):
+        receive(worker, G0)
+        assert worker(AwaitingExpired(worker.tx)) == []
+    receive(worker, G1)
+    (fetch,) = worker(AwaitingExpired(worker.tx))
+    assert isinstance(fetch, FetchGroups)
+
+
+def test_a_wait_for_a_turn_lasts_as_long_as_its_source_sends(worker: Driver) -> None:
+    """An import brings one key group after the other: others come before it."""
+    other = KeyGroup(2)
+    worker(GroupsGranted((G0, G1), 6, W2, Arrival.BLOCK))
+    worker(GroupsGranted((other,), 7, W3, Arrival.BLOCK))
+    worker(ImportBegan((G0, G1, other), 7))
+    assert worker.start(1)[-1] == AwaitArrivals(worker.tx, (G0,))
+    for _ in range(3):
+        receive(worker, G1)
+        assert worker(AwaitingExpired(worker.tx)) == []
+    receive(worker, other)
+    (fetch,) = worker(AwaitingExpired(worker.tx))
+    assert isinstance(fetch, FetchGroups)
+
+
 # --- deferral ----------------------------------------------------------------------------------
 
 

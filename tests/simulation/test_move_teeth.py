@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ProtocolViolation
+from anabranch.migration.steps import AskIdle, Outcome
 from anabranch.model.ids import KeyGroup
 from anabranch.model.routing import Routing
 from anabranch.protocol import invariants, residency
@@ -16,7 +17,9 @@ from anabranch.protocol import worker as data
 from anabranch.protocol import worker as worker_machine
 from anabranch.protocol.coordinator import CoordinatorMachine
 from anabranch.protocol.coordinator_messages import (
+    BatchesIdle,
     Effect,
+    LaneBegan,
     SendOrder,
     StartWorker,
     WorkerDown,
@@ -30,7 +33,7 @@ from anabranch.protocol.ownership import Ownership
 from anabranch.protocol.transactions import HeldGroup, Tx
 from anabranch.protocol.worker import WorkerMachine
 from anabranch.simulation import source as source_side
-from anabranch.simulation.coordinator import CoordinatorProcess
+from anabranch.simulation.launcher import DriverLauncher
 from anabranch.simulation.parcels import bin_of
 from anabranch.simulation.runner import run_seeds
 from anabranch.simulation.source import Source
@@ -168,10 +171,10 @@ def first_grants_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
 def first_grants_have_the_routing_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """A process is told what it owned when it was ordered, not when it has started."""
     known: dict[tuple[int, str, int], Routing] = {}
-    start, started = CoordinatorProcess._start, CoordinatorMachine._worker_started
+    start, started = DriverLauncher._start, CoordinatorMachine._worker_started
 
-    def remember(self: CoordinatorProcess, effect: StartWorker) -> None:
-        machine = self.machine
+    def remember(self: DriverLauncher, effect: StartWorker) -> None:
+        machine = self.coordinator.machine
         known[id(machine), effect.worker, effect.incarnation] = machine.routing
         start(self, effect)
 
@@ -183,7 +186,7 @@ def first_grants_have_the_routing_of_the_start(patch: pytest.MonkeyPatch) -> Non
         finally:
             self.routing = routing
 
-    patch.setattr(CoordinatorProcess, "_start", remember)
+    patch.setattr(DriverLauncher, "_start", remember)
     patch.setattr(CoordinatorMachine, "_worker_started", told_late)
 
 
@@ -234,7 +237,7 @@ def revoked_targets_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
     """A reconfiguration that is replaced leaves its gate behind."""
-    end = MoveRun._end_if_idle
+    end = MoveRun._end_if_done
 
     def leave(self: MoveRun) -> list[Effect]:
         ungate = MoveContext.ungate
@@ -245,7 +248,7 @@ def gate_stays_closed(patch: pytest.MonkeyPatch) -> None:
         finally:
             MoveContext.ungate = ungate  # type: ignore[method-assign]
 
-    patch.setattr(MoveRun, "_end_if_idle", leave)
+    patch.setattr(MoveRun, "_end_if_done", leave)
 
 
 # --- bugs that the simulation has found: each comes back and must be found again ------------------
@@ -385,6 +388,55 @@ def arrivals_outlive_a_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_machine, "end_arrivals", lambda machine, groups: None)
 
 
+# --- idle key groups ------------------------------------------------------------------------------
+
+
+def begins_do_not_wake(patch: pytest.MonkeyPatch) -> None:
+    """A batch begins, and moves go on as if none ran."""
+    began = CoordinatorMachine._lane_began
+
+    def unheard(self: CoordinatorMachine, event: LaneBegan) -> list[Effect]:
+        idle = self.idle
+        effects = began(self, event)
+        self.idle = idle
+        return effects
+
+    patch.setattr(CoordinatorMachine, "_lane_began", unheard)
+
+
+def idle_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """Whoever says that no batch runs is believed, although one has begun meanwhile."""
+    note = CoordinatorMachine._note_idle
+
+    def believe(self: CoordinatorMachine, event: BatchesIdle) -> None:
+        note(self, event)
+        self.idle = event.bytes_of
+
+    patch.setattr(CoordinatorMachine, "_note_idle", believe)
+
+
+def nobody_asks_whether_a_batch_runs(patch: pytest.MonkeyPatch) -> None:
+    """The rounds of an idle move are not interrupted."""
+    begin = MoveRun._begin_step
+
+    def undisturbed(self: MoveRun, task: StrategyTask) -> list[Effect]:
+        if not isinstance(task.current, AskIdle):
+            return begin(self, task)
+        return self._resume(task, Outcome({"idle": 1}))
+
+    patch.setattr(MoveRun, "_begin_step", undisturbed)
+
+
+def the_rest_is_left_behind(patch: pytest.MonkeyPatch) -> None:
+    """A query that wakes up ends the move: nobody moves what has not flipped."""
+
+    def end(self: MoveRun) -> list[Effect]:
+        self.main = None
+        return self._end_if_done()
+
+    patch.setattr(MoveRun, "_go_on", end)
+
+
 MUTATIONS: list[Patch] = [
     state_of_any_epoch_is_taken,
     source_stays_owner,
@@ -416,6 +468,10 @@ MUTATIONS: list[Patch] = [
     broken_parts_are_used,
     nobody_goes_on_after_a_wait,
     arrivals_outlive_a_release,
+    begins_do_not_wake,
+    idle_is_believed,
+    nobody_asks_whether_a_batch_runs,
+    the_rest_is_left_behind,
 ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.cli.main import main
-from anabranch.migration.strategies import STRATEGIES
+from anabranch.migration.strategies import ALWAYS_AS_ASKED, STRATEGIES
 from anabranch.simulation import scenario
 from anabranch.simulation.faults import FAULTS, MOVE_FAULTS, stop_query
 from anabranch.simulation.runner import Summary, describe, run_seeds
@@ -99,6 +99,14 @@ def test_every_mechanism_of_every_strategy_is_at_work(summary: Summary) -> None:
     for strategy, mechanisms in MECHANISMS.items():
         for mechanism in ("requests", "moves", "reached", "ended", *mechanisms):
             assert counts[f"{strategy} {mechanism}"], (strategy, mechanism)
+
+
+def test_idle_moves_and_queries_that_wake_up_in_them(summary: Summary) -> None:
+    counts = summary.counts
+    for strategy in STRATEGIES:
+        assert bool(counts[f"{strategy} idle_rounds"]) == (strategy not in ALWAYS_AS_ASKED)
+    for strategy in ("live", "megaphone", "meces", "drrs", "lazy"):
+        assert counts[f"{strategy} woken"], strategy
 
 
 def test_command_runs_seeds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,6 +291,24 @@ def first_batch_is_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatorMachine, "_operator_registered", forget)
 
 
+def lanes_wait_for_the_wrong_worker(patch: pytest.MonkeyPatch) -> None:
+    """A parked lane that two workers keep waiting hears of the last one only if it was noted."""
+    park = CoordinatorMachine._grant_or_park
+
+    def noted_once(
+        self: CoordinatorMachine, event: coordinator.LaneBegan, base: Epoch | None
+    ) -> list[coordinator.Effect]:
+        before = noted.get(event.request)
+        effects = park(self, event, base)
+        if event.request in self.missing:
+            noted[event.request] = self.missing[event.request]
+            self.missing[event.request] = before or self.missing[event.request]
+        return effects
+
+    noted: dict[int, Any] = {}
+    patch.setattr(CoordinatorMachine, "_grant_or_park", noted_once)
+
+
 MUTATIONS: list[Patch] = [
     no_cache_for_retries,
     wrong_base_is_loaded,
@@ -313,6 +331,7 @@ MUTATIONS: list[Patch] = [
     next_batch_begins_during_a_rewrite,
     registration_forgets_a_write,
     first_batch_may_be_lost,
+    lanes_wait_for_the_wrong_worker,
 ]
 
 

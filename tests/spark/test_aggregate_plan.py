@@ -21,7 +21,7 @@ from tests.unit.processor.columnar.support import MemoryWorker
 from anabranch import agg
 from anabranch.agg import Aggregate, Window
 from anabranch.errors import InvalidArgument, ProcessorError
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.spark.aggregate import plan_aggregate
 from anabranch.spark.plan import OperatorPlan
 

@@ -13,7 +13,7 @@ from tests.unit.processor.columnar.support import MemoryWorker
 
 from anabranch.errors import InvalidArgument
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.spark.columnar import plan_columnar
 
 

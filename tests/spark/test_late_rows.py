@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from tests.spark.differential import Batches, Feed, Watched, check_equal, plain, play
 
 from anabranch import StateService, agg
+from anabranch.coordinator import move_runner
 
 WAIT = 120
 KEYS = 24
@@ -150,7 +151,12 @@ def dropped_by(service: StateService) -> list[int]:
 # Spark's Python operator takes its time.
 @pytest.mark.soak
 @pytest.mark.parametrize("native", [native_windows, native])
-def test_a_move_drops_the_same_rows(spark: SparkSession, tmp_path: Path, native: Operator) -> None:
+def test_a_move_drops_the_same_rows(
+    spark: SparkSession, tmp_path: Path, native: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # While Spark's own operator takes its time, the service's batches must not look idle: key
+    # groups would move at once, between two batches.
+    monkeypatch.setattr(move_runner, "IDLE_SECONDS", 20.0)
     feed, script = Feed(spark, tmp_path, INPUT), batches()
     with ExitStack() as stack:
         still, moved = (

@@ -166,7 +166,7 @@ def test_a_backlog_of_due_timers_does_not_hold_the_watermark_back(
             for wave in range(1, WAVES):
                 running.advance(DUE_MS + wave * STEP_MS)
             pool = service._coordinator._pool
-            moves = pool.peers()[WorkerId("w3")].call(Status()).moves
+            moves = pool.peers()[WorkerId("w3")].call_patiently(Status()).moves
             # The same again, as fast as possible: what is on its way comes to its end.
             assert service.rescale(3, strategy=strategy).wait(WAIT)
             running.advance(DUE_MS + WAVES * STEP_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -232,7 +233,10 @@ def test_a_folder_that_is_no_location(spark: SparkSession, tmp_path: Path) -> No
 def test_the_command(location: Location, tmp_path: Path, capsys: Any) -> None:
     folder = str(location[1])
     assert main(["state", folder]) == 0
-    assert "totals  state (aggregate)\n  batches 0 to " in capsys.readouterr().out
+    listing = capsys.readouterr().out
+    assert re.search(
+        r"^totals  state \(aggregate\)\n  query \S+\n  batches 0 to 1, ", listing, re.M
+    )
     assert main(["state", folder, "--operator", "totals", "--batch", "0"]) == 0
     shown, *rows = capsys.readouterr().out.splitlines()
     assert shown.startswith("totals as of batch 0: struct<key:struct<k:string>")

@@ -1,10 +1,12 @@
-"""The Python code of the README and of the pages about moves and workloads runs as it stands."""
+"""The Python code of the README and of some pages of the documentation runs as it stands."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -13,7 +15,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("state/orders", "state/nexmark", "checkpoint", "s3://bucket/orders")
+PLACES = (
+    "state/orders",
+    "state/nexmark",
+    "state/visits",
+    "checkpoint",
+    "checkpoint-visits",
+    "clicks",
+    "s3://bucket/orders",
+)
 WAIT = 60
 RUNS_FOR_A_MINUTE = "query.awaitTermination(60)\n"
 
@@ -40,9 +50,10 @@ def names(spark: SparkSession) -> Iterator[dict[str, Any]]:
             found[service].stop()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    limit = time.monotonic() + WAIT
+def wait_for(condition: Callable[[], object], query: Any = None, seconds: float = WAIT) -> None:
+    limit = time.monotonic() + seconds
     while not condition():
+        assert query is None or query.isActive, query.exception()
         assert time.monotonic() < limit, "It takes too long."
         time.sleep(0.1)
 
@@ -108,3 +119,38 @@ def test_the_code_about_workloads(
     name = next(iter(operators))
     wait_for(lambda: names["service"].status()["operators"][name]["rows"])
     assert names["query"].isActive
+
+
+def test_the_full_example(spark: SparkSession, tmp_path: Path, names: dict[str, Any]) -> None:
+    """Duplicates are dropped; a visit ends when the watermark has passed its timer."""
+    (code,) = snippets("docs/operators.md", tmp_path)
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+
+    def clicked(*clicks: tuple[str, str, str]) -> None:
+        lines = [
+            json.dumps(dict(zip(("id", "user", "at"), click, strict=True))) for click in clicks
+        ]
+        new = tmp_path / "new.json"
+        new.write_text("\n".join(lines), encoding="utf-8")
+        new.rename(folder / f"{len(list(folder.iterdir()))}.json")
+
+    exec(code, names)
+    query = names["query"]
+    visit = names["service"].state("visits", "visit")
+    timers = names["service"].state("visits", "$timers")
+    clicked(
+        ("1", "ann", "2026-01-31T12:00:00Z"),
+        ("2", "ann", "2026-01-31T12:20:00Z"),
+        ("1", "ann", "2026-01-31T12:00:00Z"),
+    )
+    wait_for(lambda: visit.get("ann"), query, 2 * WAIT)  # three stages and two clocks start
+    last = int(datetime(2026, 1, 31, 12, 20, tzinfo=timezone.utc).timestamp() * 1000)
+    assert tuple(visit.get("ann")) == (2, last)
+    assert timers.get("ann") == [last + names["HOUR"]]
+    assert names["service"].state("once", "seen").get("1") is not None
+    clicked(("2", "ann", "2026-01-31T12:20:00Z"), ("3", "bob", "2026-01-31T14:00:00Z"))
+    wait_for(lambda: visit.get("bob"), query)
+    wait_for(lambda: visit.get("ann") is None, query)
+    assert not timers.get("ann")
+    assert query.isActive

@@ -16,14 +16,26 @@ from tests.spark.differential import Feed, Watched
 from anabranch import StateService, agg
 
 
-def test_token_is_not_shown(
-    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def secrets_of(service: StateService) -> list[str]:
+    """Tokens, and with TLS a line of the key."""
+    access = service._coordinator.access
+    found = [access.credentials.token, access.credentials.for_lanes().token]
+    if access.certificate is not None:
+        found.append(access.certificate.key.decode().splitlines()[1])
+    return found
+
+
+@pytest.mark.parametrize("tls", [None, True])
+def test_secrets_are_not_shown(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], tls: bool | None
 ) -> None:
     feed = Feed(spark, tmp_path, "k string, t double")
     df = feed.stream().withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "1 second")
     feed.add([{"k": "a", "t": 1}])
-    with StateService(spark, str(tmp_path / "state"), workers=1, fsync=False) as service:
-        token = service._coordinator.token
+    location = str(tmp_path / "state")
+    with StateService(spark, location, workers=1, fsync=False, tls=tls) as service:
+        secrets = secrets_of(service)
+        assert len(secrets) == (3 if tls else 2)
         result = service.group_by(df, "k", window=agg.tumbling("ts", "5 seconds")).aggregate(
             n=agg.count(), name="shown"
         )
@@ -35,17 +47,20 @@ def test_token_is_not_shown(
         shown = "".join(capfd.readouterr()) + "".join(progress) + repr(service.status())
         assert "anabranch_ticks" in shown
         assert "run_lane" in shown
-        assert token not in shown
+        assert not [secret for secret in secrets if secret in shown]
         for command in Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                assert token.encode() not in command.read_bytes()
+                text = command.read_bytes()
             except OSError:  # it has just ended
                 continue
+            assert not [secret for secret in secrets if secret.encode() in text]
         for pid in [worker["pid"] for worker in service.status()["workers"].values()]:
-            assert token.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+            text = Path(f"/proc/{pid}/environ").read_bytes()
+            assert not [secret for secret in secrets if secret.encode() in text]
     kept = [path for name in ("state", "check") for path in (tmp_path / name).rglob("*")]
     assert any(path.is_file() for path in kept)
-    assert not [path for path in kept if path.is_file() and token.encode() in path.read_bytes()]
+    texts = [path.read_bytes() for path in kept if path.is_file()]
+    assert not [secret for secret in secrets for text in texts if secret.encode() in text]
 
 
 def exchange(client: Any, options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is True
-    wanted = ["python", "pyspark", "pyarrow", "pandas", "numpy", "java", "cores", "memory"]
-    extras = ["[rocksdb]", "[plot]", "[bench]"]
+    wanted = ["python", "pyspark", "pyarrow", "pandas", "numpy", "tasks", "java"]
+    wanted += ["cores", "memory"]
+    extras = ["[rocksdb]", "[tls]", "[plot]", "[ui]", "[bench]"]
     assert list(report["findings"]) == wanted + extras
 
 
@@ -51,6 +53,29 @@ def test_what_is_wrong_is_said_with_its_cure(
     assert "Something must be fixed" in text
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"]["java"]["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (None, "--  tasks       PYSPARK_PYTHON is not set"),
+        (sys.executable, f"ok  tasks       {sys.executable}"),
+        ("/nowhere/python", "NO  tasks       PYSPARK_PYTHON=/nowhere/python cannot be run"),
+    ],
+)
+def test_the_python_of_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    python: str | None,
+    said: str,
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    if python is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", python)
+    assert main(["doctor"]) == (1 if said.startswith("NO") else 0)
+    text = capsys.readouterr().out
+    assert said in text
+    assert (f"PYSPARK_PYTHON={sys.executable}" in text) == said.startswith("NO")
 
 
 def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     text = capsys.readouterr().out
     assert "PySpark Structured Streaming" in text
-    assert f"doctor    {cli.COMMANDS['doctor']}" in text
+    assert re.search(rf"^ *doctor +{re.escape(cli.COMMANDS['doctor'])}$", text, re.MULTILINE)
     assert "examples:" in text
 
 
@@ -93,14 +94,16 @@ def test_an_anabranch_error_is_one_message(
     assert output.out == ""
 
 
-def test_interrupt_is_quiet(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_is_one_line(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     command.run = fails_with(KeyboardInterrupt())  # type: ignore[attr-defined]
     assert cli.main(["fake"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "anabranch: ended by Ctrl-C.\n")
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType, times: int) -> None:
+def test_sigterm_ends_a_command_like_an_interrupt(
+    command: ModuleType, times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`timeout` sends it twice at once, which must not keep the command from cleaning up."""
     left = []
 
@@ -117,6 +120,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(command: ModuleType, times: in
     before = signal.getsignal(signal.SIGTERM)
     command.run = run  # type: ignore[attr-defined]
     assert cli.main(["fake"]) == 143
+    assert capsys.readouterr() == ("", "anabranch: ended by SIGTERM.\n")
     assert left == ["cleaned up"]
     assert signal.getsignal(signal.SIGTERM) is before
 

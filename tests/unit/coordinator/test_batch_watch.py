@@ -138,3 +138,20 @@ def test_how_long_one_waits_for_a_batch(later: list[float]) -> None:
     later[0] += batches.LATELY_SECONDS
     assert watched.batches.usual_wait(1.0) == 1.0
     assert not watched.batches.is_busy()
+
+
+def test_a_query_without_a_sign_of_life_is_silent(later: list[float]) -> None:
+    watched = Watched()
+    assert watched.batches.is_silent(1.0), "no batch ever ran"
+    watched.begin("a", 0)
+    assert not watched.batches.is_silent(1.0)
+    watched.is_running = None
+    assert not watched.batches.is_silent(1.0), "nobody knows whether it goes on"
+    watched.is_running = False
+    assert watched.batches.is_silent(1.0), "nothing will come of it"
+    watched.is_running = True
+    later[0] = 2.0
+    assert watched.batches.is_silent(1.0)
+    watched.operators["b"].note_begin(0, 0, steady_clock.now())  # which query it is, is not known
+    watched.is_running = False
+    assert not watched.batches.is_silent(1.0)

@@ -29,7 +29,7 @@ class SlowWorker:
     def peers(self) -> dict[str, Any]:
         return {"w1": self}
 
-    def call(self, request: Committed) -> CommitNotes:
+    def call_patiently(self, request: Committed, timeout_seconds: float) -> CommitNotes:
         self.calls.append((request.operator, request.epoch))
         self.called.release()
         self.go.acquire()
@@ -83,7 +83,7 @@ class Several:
     def peers(self) -> dict[str, Any]:
         return {"w1": self.slow, "w2": self, "w3": self.quick}
 
-    def call(self, request: Committed) -> CommitNotes:
+    def call_patiently(self, request: Committed, timeout_seconds: float) -> CommitNotes:
         raise self._error
 
 

@@ -65,6 +65,16 @@ def test_batches_that_were_held_back_have_paused() -> None:
     assert nobody.report().pause_seconds == 0
 
 
+def test_a_report_says_what_moved_at_once() -> None:
+    move = handle(Batches())
+    move.ended("", {"idle_groups": 85, "idle_rounds": 2, "waves": 1})
+    assert "moved at once     85 key groups in 2 rounds: no batch ran" in str(move.report())
+    assert "idle_" not in str(move.report())
+    busy = handle(Batches())
+    busy.ended("", {"waves": 1})
+    assert "at once" not in str(busy.report())
+
+
 def test_how_far_it_came_is_not_forgotten() -> None:
     cancelled = handle(Batches())
     cancelled.ended("It was cancelled.", {}, Progress(4, 0, 0, 1))

@@ -10,6 +10,7 @@ from tests.integration.counting import Counting
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.operator_record import OperatorRecord
 from anabranch.durability.manifest import DEFERRED, Manifest
+from anabranch.durability.manifest_content import Content
 from anabranch.errors import AnabranchError
 from anabranch.model.keyspace import KeySpace
 from anabranch.protocol.epochs import TransactionReport
@@ -20,7 +21,7 @@ def operator() -> OperatorRecord:
 
 
 def manifest(epoch: int, extra: dict[str, Any]) -> Manifest:
-    return Manifest("counts", None, epoch, KeySpace(8, 4), {}, (), (), 0, extra)
+    return Manifest("counts", None, epoch, KeySpace(8, 4), {}, Content(), 0, extra)
 
 
 def test_an_epoch_that_exists_has_settled_which_rows_wait() -> None:
@@ -77,3 +78,14 @@ def test_a_lane_that_runs_again_and_again_is_no_sign_of_life() -> None:
     known.note_finish(0, {"rows": 2})
     assert known.alive_at == ended
     assert known.lane_stats == {0: {"rows": 2}}
+
+
+def test_what_a_batch_did_is_known_once_all_lanes_have_ended() -> None:
+    known = operator()
+    known.note_begin(1, attempt=0, asked=0)
+    known.note_finish(0, {"rows_updated": 3, "apply_ms": 5})
+    assert known.batch_stats(2) is None
+    known.note_finish(1, {"rows_updated": 4, "apply_ms": 2})
+    assert known.batch_stats(2) == {"rows_updated": 7, "apply_ms": 5}
+    known.note_begin(2, attempt=1, asked=0)
+    assert known.batch_stats(2) is None

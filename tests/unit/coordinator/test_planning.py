@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from anabranch.coordinator.planning import (
     TargetLayout,
     drained,
     forecast,
+    host_drained,
     moved,
     rebalanced,
     rescaled,
 )
+from anabranch.errors import InvalidArgument
 from anabranch.migration.plan import moves_between
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import HostId, WorkerId
 from anabranch.model.routing import initial_routing
+from anabranch.protocol.host_layout import HostsNow
+from anabranch.protocol.placement import HostView
 
 THREE = tuple(WorkerId(name) for name in ("w1", "w2", "w3"))
 
@@ -147,3 +152,103 @@ def test_large_key_groups_make_more_waves() -> None:
     at_once = forecast("live", BEFORE, AFTER, large, MB, {"wave": 2})
     found = forecast("live", BEFORE, AFTER, large, MB, {"wave": 2}, batch_seconds=10.0)
     assert found.seconds - at_once.seconds == 30.0  # two at first, then one by one
+
+
+# -- hosts --
+
+H1, H2, H3 = HostId("h1"), HostId("h2"), HostId("h3")
+
+W = {n: WorkerId(f"w{n}") for n in range(1, 10)}
+
+FOUR = (W[1], W[2], W[3], W[4])
+
+ON_FOUR = TargetLayout(FOUR * 12, FOUR)
+
+AT = {W[1]: H1, W[2]: H2, W[3]: H1, W[4]: H2}
+
+
+def hosts(at: Mapping[WorkerId, HostId] = AT, capacity: int | None = 3) -> HostsNow:
+    views = {host: HostView(capacity) for host in (H1, H2, H3)}
+    return HostsNow(views, at=at)
+
+
+def changed(start: TargetLayout, plan: TargetLayout) -> dict[tuple[WorkerId, WorkerId], int]:
+    moves = moves_between(start.owners, plan.owners)
+    return Counter((move.source, move.target) for move in moves)
+
+
+def test_rescale_over_given_hosts() -> None:
+    plan = rescaled(ON_FOUR, ON_FOUR.owners, 6, "minimal", hosts(), ["h1", "h3"])
+    assert plan.workers == (W[1], W[3], W[5], W[6], W[7], W[8])
+    assert plan.hosts == {W[5]: H3, W[6]: H3, W[7]: H3, W[8]: H1}
+    assert plan.drained_hosts == {H2}
+    assert not plan.lack
+    # Later requests go on from there, also before it has ended.
+    later = rescaled(plan, plan.owners, 5, "minimal", hosts({**AT, **plan.hosts}))
+    assert later.drained_hosts == {H2}
+    assert W[2] not in later.workers
+
+
+def test_what_the_hosts_cannot_hold_is_said() -> None:
+    plan = rescaled(ON_FOUR, ON_FOUR.owners, 9, "minimal", hosts(), ["h1", "h2"])
+    assert plan.lack == (
+        "9 workers do not fit: the hosts can hold 6 (h1 3, h2 3). Or ask for 6 or fewer."
+    )
+    said = str(forecast("live", ON_FOUR, plan, {}, MB))
+    assert "not possible now: 9 workers do not fit" in said
+    nowhere = rescaled(ON_FOUR, ON_FOUR.owners, 5, "minimal", HostsNow({}))
+    assert nowhere.lack == "5 workers do not fit: no host has joined. Or let a host join."
+
+
+def test_what_moves_stays_on_its_host_if_it_can() -> None:
+    plan = rescaled(ON_FOUR, ON_FOUR.owners, 6, "minimal", hosts(capacity=3), ["h1", "h2"])
+    places = {**AT, **plan.hosts}
+    assert plan.hosts == {W[5]: H1, W[6]: H2}
+    assert all(places[a] == places[b] for a, b in changed(ON_FOUR, plan))
+    found = forecast("live", ON_FOUR, plan, dict.fromkeys(range(48), MB), MB, places=AT)
+    assert (found.bytes, found.bytes_across_hosts) == (16 * MB, 0)
+    assert found.hosts == places
+
+
+def test_a_host_is_drained_one_worker_for_another() -> None:
+    plan = host_drained(ON_FOUR, ON_FOUR.owners, "h2", hosts())
+    assert plan.workers == (W[1], W[3], W[5], W[6])
+    assert plan.hosts == {W[5]: H3, W[6]: H3}
+    assert changed(ON_FOUR, plan) == {(W[2], W[5]): 12, (W[4], W[6]): 12}
+    assert plan.drained_hosts == {H2}
+    found = forecast("live", ON_FOUR, plan, dict.fromkeys(range(48), MB), MB, places=AT)
+    assert found.bytes_across_hosts == found.bytes == 24 * MB
+    assert "24.0 MiB leave their host" in str(found)
+    assert host_drained(plan, plan.owners, "h2", hosts()).workers == plan.workers
+
+
+def test_a_drained_host_leaves_fewer_workers_if_there_is_no_room() -> None:
+    full = {**AT, W[5]: H3}
+    start = TargetLayout(tuple([*FOUR, W[5]] * 12), (*FOUR, W[5]))
+    plan = host_drained(start, start.owners, "h1", hosts(full, capacity=2))
+    assert plan.workers == (W[2], W[4], W[5], W[6])
+    assert plan.hosts == {W[6]: H3}
+    assert set(Counter(plan.owners).values()) == {15}
+    nobody = HostsNow({H1: HostView(), H2: HostView(0)}, at={W[1]: H1})
+    with pytest.raises(InvalidArgument, match=r"h1 cannot be drained: the hosts can hold 0"):
+        host_drained(TargetLayout((W[1],) * 4, (W[1],)), (W[1],) * 4, "h1", nobody)
+
+
+def test_a_host_that_returns_gets_workers_by_a_rebalance() -> None:
+    at = {W[1]: H1, W[2]: H2, W[3]: H1, W[4]: H2, W[5]: H1, W[6]: H2}
+    six = tuple(at)
+    start = TargetLayout(six * 8, six)
+    plan = rebalanced(start, dict.fromkeys(range(48), 1.0), hosts(at))
+    assert plan.hosts == {W[7]: H3, W[8]: H3}
+    assert changed(start, plan) == {(W[5], W[7]): 8, (W[6], W[8]): 8}
+    spread = hosts({w: h for w, h in {**at, **plan.hosts}.items() if w in plan.workers})
+    assert rebalanced(plan, dict.fromkeys(range(48), 1.0), spread).workers == plan.workers
+
+
+def test_a_worker_that_is_about_to_end_may_stay() -> None:
+    fewer = rescaled(ON_FOUR, ON_FOUR.owners, 2, "minimal", hosts())
+    assert fewer.workers == (W[1], W[2])
+    more = rescaled(fewer, ON_FOUR.owners, 4, "minimal", hosts(), ["h1", "h2"])
+    assert more.workers == FOUR
+    elsewhere = rescaled(fewer, ON_FOUR.owners, 4, "minimal", hosts(), ["h1", "h3"])
+    assert elsewhere.workers == (W[1], W[3], W[5], W[6])

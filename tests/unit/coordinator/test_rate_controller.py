@@ -159,3 +159,14 @@ def test_the_others_do_not_run_ahead_meanwhile() -> None:
         pacer.took("a", 1.0)
         pacer.took("b", 0.1)
     assert slow < pacer.rate < 2 * slow
+
+
+def test_as_fast_as_the_user_allows_while_the_query_sleeps() -> None:
+    """And then as before: what was allowed to nobody disturbs the first batch."""
+    for limit, fastest in ((None, MOST_BYTES_PER_SECOND), (9 << 20, 9 << 20)):
+        pacer = Paced(BEFORE, None, limit)
+        before = pacer.took("a", 5.0)
+        assert pacer.fell_asleep() == fastest
+        assert pacer.nothing_runs() == fastest
+        assert pacer.woke_up() == before
+        assert pacer.took("a", 1.2) == before, "neither quick nor slow"

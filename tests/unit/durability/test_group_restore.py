@@ -23,6 +23,7 @@ from anabranch.durability.blobs import BlobStore, MemoryBlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.group_restore import load_groups, split_by_group
 from anabranch.durability.manifest import FileRef, Manifest, file_ref
+from anabranch.durability.manifest_content import Content
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.keyspace import HASH, KeySpace
 
@@ -30,7 +31,7 @@ from anabranch.model.keyspace import HASH, KeySpace
 def manifest(
     snapshots: list[FileRef], changelogs: list[FileRef], keyspace: KeySpace = SMALL
 ) -> Manifest:
-    return Manifest("op", None, 9, keyspace, {}, tuple(changelogs), tuple(snapshots), 0)
+    return Manifest("op", None, 9, keyspace, {}, Content.of(changelogs, snapshots), 0)
 
 
 def write_snapshot(store: BlobStore, path: str, hashes: list[int], value: int) -> FileRef:

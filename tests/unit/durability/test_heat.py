@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 import numpy as np
 
-from anabranch.durability.heat import BINS_MAX, decode_heat, encode_heat, merged_heat
+from anabranch.durability.heat import BINS_MAX, STEPS, decode_heat, encode_heat, merged_heat
 
 
 def test_the_order_of_bins_survives() -> None:
@@ -34,3 +37,22 @@ def test_no_note_is_no_heat() -> None:
     assert not decode_heat(None, 4).any()
     assert not decode_heat("", 4).any()
     assert not decode_heat(encode_heat(np.ones(8)), 4).any(), "of another key space"
+
+
+def test_few_hot_bins_of_many_are_named() -> None:
+    heat = np.zeros(1 << 19)
+    heat[[3, 70_000, 500_000]] = 5.0, 1000.0, 7.0
+    note = encode_heat(heat)
+    assert len(note) < 60
+    assert np.allclose(decode_heat(note, len(heat)), heat, rtol=0.07)
+    assert not decode_heat(note, 1 << 18).any(), "of another key space"
+    assert np.allclose(decode_heat(merged_heat([note, note], 1 << 19), 1 << 19), 2 * heat, rtol=0.1)
+
+
+def test_notes_with_a_byte_for_each_bin_are_read() -> None:
+    """Manifests of earlier releases have them, however many bins there are."""
+    heat = np.zeros(256)
+    heat[7] = 100.0
+    levels = np.rint(STEPS * np.log2(1 + heat)).astype(np.uint8)
+    old = base64.b64encode(zlib.compress(levels.tobytes())).decode()
+    assert np.array_equal(decode_heat(old, 256), decode_heat(encode_heat(heat), 256))

@@ -22,7 +22,7 @@ from anabranch.durability.manifest import FileRef, Manifest, file_ref, next_mani
 from anabranch.durability.snapshot import SNAPSHOT, encode_snapshot
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count
 from anabranch.processor.columnar.selection import Nth
 from anabranch.processor.contract import BatchTimes, RowChunk
@@ -271,11 +271,11 @@ def test_files_are_opened_while_others_are_forgotten() -> None:
     for n in range(400):
         store.write(f"c{n}", buffers)
         refs.append(file_ref(f"c{n}", n, buffers, GROUPS))
-    files, paths = OpenFiles(store), {ref.path for ref in refs[::2]}
+    files, keys = OpenFiles(store), {ref.key for ref in refs[::2]}
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(lambda: [files.get(CHANGELOG, ref) for _ in range(5) for ref in refs])
         while not opening.done():
-            files.keep(paths)
+            files.keep(keys)
         assert len(opening.result()) == 2000
-    files.keep(paths)
+    files.keep(keys)
     assert not any(files.has(ref) for ref in refs[1::2])

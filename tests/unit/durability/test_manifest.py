@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from tests.unit.durability.samples import SMALL
 
 from anabranch.durability.manifest import (
+    MANIFEST_FORMAT,
     FileRef,
     Manifest,
     next_manifest,
     restore_plan,
     with_snapshots,
 )
+from anabranch.durability.manifest_content import Content
 from anabranch.errors import CorruptState, FormatNotSupported
 from anabranch.model.keyspace import KeySpace
 
@@ -71,8 +73,7 @@ def test_a_snapshot_leaves_the_other_groups_of_a_restored_savepoint_alone() -> N
     origin = replace(
         first,
         epoch=-1,
-        snapshots=(ref("s", -4, 0, 1, 2),),
-        changelogs=(ref("c3", -3, 0, 1, 2), ref("c1", -1, 0, 1)),
+        content=Content.of([ref("c3", -3, 0, 1, 2), ref("c1", -1, 0, 1)], [ref("s", -4, 0, 1, 2)]),
     )
     later = next_manifest(origin, 0, [ref("c0", 0, 0, 1)], [ref("s0", 0, 0)], **FIXED)
     plans = {plan.group: plan for plan in restore_plan(later, [0, 1, 2])}
@@ -87,11 +88,12 @@ def test_a_snapshot_leaves_the_other_groups_of_a_restored_savepoint_alone() -> N
 def test_a_manifest_of_the_format_before_goes_on() -> None:
     """It listed only the key groups for which a changelog still counts."""
     first = next_manifest(None, 1, [ref("c1", 1, 0, 1)], [ref("s0", 0, 0)], **FIXED)
-    old = replace(first, changelogs=(ref("c0", 0, 1), *first.changelogs), format=1)
+    content = Content.of([ref("c0", 0, 1), *first.changelogs], first.snapshots)
+    old = replace(first, content=content, format=1)
     read = Manifest.decode(old.encode(), "m")
     assert (read, read.format) == (old, 1)
     for later in (next_manifest(read, 2, [], [], **FIXED), with_snapshots(read, [ref("s1", 1, 2)])):
-        assert later.format == 2
+        assert later.format == MANIFEST_FORMAT
         plans = restore_plan(later, [0, 1])
         assert [paths(plan.changelogs) for plan in plans] == [["c1"], ["c0", "c1"]]
 
@@ -190,7 +192,7 @@ def test_a_newer_or_strange_manifest_is_refused() -> None:
     from anabranch.durability.documents import seal
 
     with pytest.raises(FormatNotSupported, match="the-manifest"):
-        Manifest.decode(seal({"format": 3}), "the-manifest")
+        Manifest.decode(seal({"format": 4}), "the-manifest")
     strange: list[Any] = [{}, [], {"format": 1}, {"format": 2}, {"format": "x"}, None]
     for body in strange:
         with pytest.raises(CorruptState, match="the-manifest"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from anabranch.errors import InvalidArgument
 from anabranch.migration.assignment import Owners, assign, by_load, by_range, minimal
 from anabranch.migration.plan import moves_between
-from anabranch.model.ids import WorkerId
+from anabranch.model.ids import HostId, WorkerId
 
 
 def names(count: int) -> tuple[WorkerId, ...]:
@@ -124,3 +124,61 @@ def test_one_heavy_key_group_stays() -> None:
 def test_unknown_assignment() -> None:
     with pytest.raises(InvalidArgument, match="minimal, range"):
         assign(owners_of(2), names(2), "random")
+
+
+def on_hosts(count: int, hosts: int) -> dict[WorkerId, HostId]:
+    return {worker: HostId(f"h{n % hosts}") for n, worker in enumerate(names(count))}
+
+
+def crossings(before: Owners, after: Owners, places: dict[WorkerId, HostId]) -> int:
+    moves = moves_between(before, after)
+    return sum(places[move.source] != places[move.target] for move in moves)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hosts", "least"),
+    [
+        (4, 6, 2, 0),
+        (6, 4, 2, 0),
+        (2, 4, 2, 0),
+        (4, 2, 2, 0),
+        (6, 3, 3, 0),
+        (3, 4, 3, 21),
+        (5, 6, 2, 13),
+    ],
+)
+def test_what_moves_stays_on_its_host_if_it_can(
+    before: int, after: int, hosts: int, least: int
+) -> None:
+    owners, places = owners_of(before), on_hosts(max(before, after), hosts)
+    found = minimal(owners, names(after), places=places)
+    assert len(moves_between(owners, found)) == len(
+        moves_between(owners, minimal(owners, names(after)))
+    )
+    assert crossings(owners, found, places) == least
+
+
+@given(situations(), st.integers(1, 4))
+def test_hosts_do_not_change_how_much_moves(
+    situation: tuple[Owners, tuple[WorkerId, ...]], hosts: int
+) -> None:
+    owners, workers = situation
+    places = on_hosts(6, hosts)
+    without, found = minimal(owners, workers), minimal(owners, workers, places=places)
+    assert Counter(found) == Counter(without)
+    assert len(moves_between(owners, found)) == len(moves_between(owners, without))
+    if hosts == 1:
+        assert found == without
+
+
+def test_load_stays_on_its_host_if_it_can() -> None:
+    w1, w2, w3, w4 = names(4)
+    owners = (w1,) * 8 + (w2,) * 2 + (w3,) * 4 + (w4,) * 2
+    places = {w1: HostId("h1"), w2: HostId("h1"), w3: HostId("h2"), w4: HostId("h2")}
+    load = dict.fromkeys(range(16), 1.0)
+    after = by_load(owners, (w1, w2, w3, w4), load, places=places)
+    assert Counter(after) == dict.fromkeys((w1, w2, w3, w4), 4)
+    assert crossings(owners, after, places) == 2
+    # The worker beside has room, but none of the key groups is small enough for it.
+    large = by_load((w1, w1, w2, w3), (w1, w2, w3), {0: 10, 1: 10, 2: 9, 3: 1}, places=places)
+    assert large.count(w3) == 2

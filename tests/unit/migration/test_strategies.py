@@ -24,7 +24,15 @@ from anabranch.migration.plan import (
     without_clashes,
 )
 from anabranch.migration.steps import Arrival, Outcome
-from anabranch.migration.strategies import STANDBY, STRATEGIES, check, steps_of
+from anabranch.migration.strategies import (
+    ALWAYS_AS_ASKED,
+    STANDBY,
+    STRATEGIES,
+    check,
+    idle_steps_of,
+    steps_of,
+)
+from anabranch.migration.strategies.at_once import at_once
 from anabranch.migration.strategies.live import CATCH_UPS_MAX
 from anabranch.model.ids import KeyGroup, WorkerId
 
@@ -207,6 +215,76 @@ def test_replicate_does_not_run_after_a_source_that_is_faster() -> None:
     found = run("replicate", outcomes)
     assert kinds(found).count("CatchUp") == 3
     assert kinds(found)[-3:] == ["Flip", "Shadow", "Import"]
+
+
+# --- while no batch runs --------------------------------------------------------------------------
+
+MB = 1 << 20
+
+
+def rounds_of(sizes: list[int], asleep: int = 99, targets: int = 1) -> list[Any]:
+    """Steps of an idle move of key groups of so many megabytes; a batch begins after some."""
+    moves = tuple(GroupMove(KeyGroup(g), W1, (W2, W3)[g % targets]) for g in range(len(sizes)))
+    running = at_once(moves, {KeyGroup(g): size * MB for g, size in enumerate(sizes)})
+    found: list[Any] = []
+    outcome = None
+    while True:
+        try:
+            found.append(running.send(outcome))
+        except StopIteration:
+            return found
+        outcome = Outcome()
+        if isinstance(found[-1], step.AskIdle):
+            outcome, asleep = Outcome({"idle": int(asleep > 0)}), asleep - 1
+
+
+def flips_of(found: list[Any]) -> list[list[int]]:
+    return [[m.group for m in w.moves] for w in found if isinstance(w, step.Flip)]
+
+
+def test_small_key_groups_are_one_round() -> None:
+    found = rounds_of([0] * 200 + [1, 2])
+    assert kinds(found) == ["AskIdle", "Flip", "Import"]
+    assert sorted(flips_of(found)[0]) == list(range(202))
+    assert step.AddCount("idle_groups", 202) in found
+
+
+def test_unknown_sizes_are_small() -> None:
+    moves = (GroupMove(KeyGroup(0), W1, W2), GroupMove(KeyGroup(1), W1, W2))
+    (flip,) = (w for w in _answered(at_once(moves, {})) if isinstance(w, step.Flip))
+    assert flip.moves == moves
+
+
+def _answered(steps: step.Steps) -> list[Any]:
+    found = [next(steps)]
+    while True:
+        try:
+            found.append(steps.send(Outcome({"idle": 1})))
+        except StopIteration:
+            return found
+
+
+def test_large_key_groups_are_copied_round_by_round() -> None:
+    """Never more than a round at both ends, and the small ones first."""
+    found = rounds_of([20, 0, 20, 10, 100, 1])
+    assert flips_of(found) == [[1, 5, 3, 0], [2], [4]]
+    assert kinds(found) == ["Copy", "AskIdle", "Flip", "Import", "Clean"] * 3
+
+
+def test_each_target_gets_its_share_of_a_round() -> None:
+    assert flips_of(rounds_of([30, 30, 30, 30], targets=2)) == [[0, 1], [2, 3]]
+
+
+def test_no_round_begins_when_a_batch_has() -> None:
+    """It may have been copied; the strategy takes it from there."""
+    found = rounds_of([20, 20, 20], asleep=1)
+    assert kinds(found) == ["Copy", "AskIdle", "Flip", "Import", "Clean", "Copy", "AskIdle"]
+    assert kinds(rounds_of([0, 0], asleep=0)) == ["AskIdle"]
+
+
+def test_what_an_idle_move_takes_the_place_of() -> None:
+    idle = {name: idle_steps_of(name, MOVES, {}) is not None for name in (*STRATEGIES, STANDBY)}
+    assert [name for name, is_at_once in idle.items() if not is_at_once] == [*ALWAYS_AS_ASKED]
 
 
 def test_standby_never_ends() -> None:

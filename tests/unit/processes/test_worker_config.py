@@ -15,12 +15,14 @@ from anabranch.processes.worker_config import (
     settled_state,
 )
 from anabranch.state.backend import BACKENDS
+from anabranch.transport.auth import Credentials
 
 LIMIT = 64 << 20
 
 
 def config(**settings: Any) -> WorkerConfig:
-    return WorkerConfig("w1", "1", "token", "127.0.0.1", "state", 8, 4, **settings)
+    where = Credentials("token"), "127.0.0.1", "state"
+    return WorkerConfig("w1", "1", *where, 8, 4, **settings)
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
@@ -81,3 +83,12 @@ def test_seconds_are_for_independent_checkpoints() -> None:
             check_checkpoint(checkpoint, 30.0)
     with pytest.raises(InvalidArgument, match="must be positive"):
         check_checkpoint("independent", 0)
+
+
+@pytest.mark.parametrize("trusted", [None, b"-----BEGIN CERTIFICATE-----\nx\n-----END"])
+def test_settings_cross_the_pipe_as_one_line(trusted: bytes | None) -> None:
+    where = Credentials("hush", trusted), "127.0.0.1", "state"
+    given = WorkerConfig("w1", "1", *where, 8, 4, backend="rocksdb", local_dir="/x")
+    assert "\n" not in given.to_json()
+    assert WorkerConfig.from_json(given.to_json()) == given
+    assert "hush" not in repr(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,10 @@ from tests.unit.processor.rows.support import MemoryTransaction, define, hash_ke
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
 from anabranch.processor.channel import ChannelEngine
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.contract import BatchTimes, OperatorEngine, RowChunk
-from anabranch.state.channel import CHANNEL, ChannelledState
+from anabranch.state import channel as channel_state
+from anabranch.state.channel import CHANNEL, ChannelledState, Waiting
 from anabranch.state.contract import GroupState, Sections
 
 KEYSPACE = KeySpace(groups=4, bins=4)
@@ -231,3 +233,44 @@ def test_waiting_rows_move_with_their_bin() -> None:
     for epoch in range(3):
         plain.run(epoch, rows_of(random.Random(epoch + 1)))
     assert worker.said() == plain.said()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["deferral first", "import first"])
+def test_rows_are_deferred_while_an_import_installs_others(
+    monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    """A transaction that puts rows aside has no lock of the operator; whoever installs has it.
+
+    Each reads what waits and writes more: one must not take back what the other has added.
+    """
+    before = Rig(ChannelEngine(latest()(KEYSPACE), KEYSPACE))
+    chance = random.Random(7)
+    for epoch in (0, 1):
+        before.run(epoch, rows_of(chance), deferred=GROUPS)
+    brought = {group: before.states[group].export() for group in GROUPS}
+    rig = Rig(ChannelEngine(latest()(KEYSPACE), KEYSPACE))
+    group = 0
+    state = rig.states[group]
+    assert isinstance(state, ChannelledState)
+    some = Waiting(group, 2, (2, 0, 0), brought[group][CHANNEL].slice(0, 0))
+    decode = channel_state._changed
+    beside: list[threading.Thread] = []
+
+    def in_the_middle(waiting: Any, entries: Any) -> Any:
+        found = decode(waiting, entries)
+        if not beside:
+            beside.append(threading.Thread(target=state.defer, args=(some,)))
+            beside[0].start()
+            beside[0].join(0.3)  # without a lock it is done by now
+        return found
+
+    if is_first:
+        state.defer(some)
+        state.install(brought[group])
+    else:
+        monkeypatch.setattr(channel_state, "_changed", in_the_middle)
+        state.install(brought[group])
+        beside[0].join()
+    assert [waiting.epoch for waiting in state.waiting] == [0, 1, 2]
+    state.undo()
+    assert [waiting.epoch for waiting in state.waiting] == [0, 1], "only the deferral is undone"

@@ -17,11 +17,11 @@ from anabranch.model.ids import Epoch, KeyGroup, Lane, WorkerId
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.protocol.move_orders import OrderKind
 from anabranch.transport.codec import decode, encode
-from anabranch.transport.messages import control, kinds, lanes, orders, state
+from anabranch.transport.messages import control, deaths, hosts, kinds, lanes, orders, state
 from anabranch.transport.messages.kinds import Call, Stream, reply_type
 from anabranch.transport.messages.names import NAMES, Request, StreamRequest, type_of
 
-MODULES: list[ModuleType] = [kinds, lanes, control, orders, state]
+MODULES: list[ModuleType] = [kinds, lanes, control, orders, state, deaths, hosts]
 MESSAGES: list[Any] = [
     kind
     for module in MODULES
@@ -119,7 +119,7 @@ def test_the_error_says_which_field_it_is(field: str, value: Any) -> None:
 def test_inner_messages_name_themselves() -> None:
     report = TransactionReport("w1", (1, 2), None)
     done = lanes.TransactionDone(report, {"rows": 1})
-    finish = lanes.Finish("counts", Epoch(1), Lane(0), 1, (done,), {})
+    finish = lanes.Finish("counts", 1, Epoch(1), Lane(0), 1, (done,), {})
     fields, _ = raw(finish)
     fields["transactions"][0]["report"]["groups"] = [1, "2"]
     with pytest.raises(AnabranchError, match=r"'TransactionReport'.*'groups' cannot be"):
@@ -140,14 +140,14 @@ def test_unknown_values_of_enums_and_keys_of_dicts() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b"null"])
 def test_what_is_no_message(data: bytes) -> None:
-    for kind in (lanes.Tick, control.Install):
+    for kind in (lanes.Finish, control.Install):
         with pytest.raises(AnabranchError, match=f"'{kind.__name__}' cannot be read"):
             decode(kind, data)
 
 
 def test_what_cannot_be_sent() -> None:
     with pytest.raises(TypeError, match="cannot be a part of a message"):
-        encode(lanes.Tick(object()))  # type: ignore[arg-type]
+        encode(state.AsOf(object(), ()))  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass
@@ -183,6 +183,7 @@ def test_ids_are_plain_values() -> None:
 def test_every_request_and_head_has_a_name_of_its_own() -> None:
     requests = {kind for kind in MESSAGES if issubclass(kind, Call | Stream)}
     heads = {*get_args(state.GroupHead), state.FoundHead}
+    heads |= {*get_args(hosts.OrderHead), *get_args(deaths.WatchHead), kinds.AnswerHead}
     assert set(NAMES) == requests | heads
     assert len(set(NAMES.values())) == len(NAMES)
     assert set(get_args(Request)) == {kind for kind in requests if issubclass(kind, Call)}
@@ -220,7 +221,7 @@ def test_a_finish_costs_little() -> None:
         )
         for n in range(20)
     )
-    finish = lanes.Finish("counts", Epoch(7), Lane(1), 4, done, stats)
+    finish = lanes.Finish("counts", 1, Epoch(7), Lane(1), 4, done, stats)
     assert len(done[0].report.groups) == 16
     seconds = []
     for _ in range(200):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from anabranch.worker.low_priority import NICE, in_background
+from anabranch.worker.low_priority import NICE, giving_way, in_background
 
 
 def nice_of(thread: int) -> int:
@@ -52,3 +53,21 @@ def test_threads_of_libraries_get_their_priority_back() -> None:
     finally:
         end.set()
         thread.join()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_items_are_made_as_they_are_taken(count: int) -> None:
+    made: list[bool] = []
+
+    def items() -> Iterator[int]:
+        for number in range(count):
+            made.append(threading.current_thread() is threading.main_thread())
+            yield number
+
+    taken = giving_way(items())
+    assert made == []
+    for number in range(count):
+        assert next(taken) == number
+        assert len(made) == min(count, max(2, number + 1))
+    assert list(taken) == []
+    assert made == [number < 2 for number in range(count)]  # few are not worth a thread

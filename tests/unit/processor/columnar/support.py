@@ -12,8 +12,11 @@ import pyarrow as pa
 from tests.unit.state.backends import in_use
 
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
-from anabranch.processor.columnar.engine import ColumnarDefinition, ColumnarEngine
+from anabranch.model.spark_task import NO_TASK, SparkTask
+from anabranch.processor.columnar.definition import ColumnarDefinition
+from anabranch.processor.columnar.engine import ColumnarEngine
 from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
+from anabranch.processor.tally import Tally
 from anabranch.state.columnar.table import GroupTable
 from anabranch.state.contract import Sections
 
@@ -28,6 +31,8 @@ class MemoryTransaction:
     given: list[RowChunk]
     outputs: list[Any] = field(default_factory=list)
     logged: list[tuple[str, Any]] = field(default_factory=list)
+    task: SparkTask = NO_TASK
+    tally: Tally = field(default_factory=Tally)
 
     def chunks(self) -> Iterator[RowChunk]:
         return iter(self.given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from anabranch.processor.columnar.aggregates import (
     Measure,
 )
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Sum
 from anabranch.processor.columnar.selection import Nth
 from anabranch.processor.columnar.sessions import SESSION_END, SESSION_START, SessionProcessor
@@ -294,3 +294,34 @@ def test_too_much_state_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [(some, some.append(pa.array(["x" * 50]))) for some in two]
     with pytest.raises(arena.TooManyBytes, match="2 GiB"):
         arena.gather(pa.string(), wanted)
+
+
+class Noting(Highest):
+    """Notes where another thread would find each of its calls; fails in the second one."""
+
+    seen: ClassVar[list[str]] = []
+    worker: MemoryWorker | None = None
+
+    def process(self, batch: KeyedBatch) -> Update:
+        assert self.worker is not None
+        place = self.worker.engine.place()
+        assert place is not None
+        assert place.key is None
+        self.seen.append(place.method)
+        if len(self.seen) > 1:
+            raise ValueError("no")
+        return Update()
+
+
+def test_another_thread_can_tell_which_method_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = KEY.append(pa.field("reading", pa.float64()))
+    worker = MemoryWorker(ColumnarDefinition(Noting(), KEY, inputs, inputs))
+    monkeypatch.setattr(Noting, "worker", worker)
+    monkeypatch.setattr(Noting, "seen", [])
+    rows = pa.table({HASH: hashes_of([1]), "sensor": [1], "reading": [1.0]})
+    worker.run(rows)
+    assert worker.engine.place() is None
+    with pytest.raises(ProcessorError):
+        worker.run(rows)
+    assert worker.engine.place() is None
+    assert Noting.seen == ["Noting.process", "Noting.process"]

@@ -15,7 +15,7 @@ from tests.unit.processor.columnar.test_engine import KEY, MOMENT, hashes_of
 from anabranch.errors import ProcessorError
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 
 STATE = pa.schema(
     [

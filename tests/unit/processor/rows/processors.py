@@ -113,3 +113,37 @@ class Fading(StatefulProcessor):
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
         yield Row(k=key[0], c=len(list(self.values.get())))
+
+
+class Sizing(StatefulProcessor):
+    """Tells how many rows come at a time, and counts what it does."""
+
+    def __init__(self, total: Any = None) -> None:
+        self.total = total
+
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n long")
+
+    def close(self) -> None:
+        pass
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        if self.total is not None:
+            self.total += 1000
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield from self.tell(key[0], rows)
+        if self.total is not None:
+            self.total += 1
+            if key[0] < 0:
+                raise ValueError("a bad key")
+
+    def tell(self, key: int, rows: Any) -> Iterator[Any]:
+        yield (key, sum(1 for _ in rows))
+
+
+class SizingFrames(Sizing):
+    def tell(self, key: int, rows: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        yield pd.DataFrame({"k": key, "n": [len(frame) for frame in rows]})

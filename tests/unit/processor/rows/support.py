@@ -13,9 +13,12 @@ from pyspark.sql.types import StructType
 from tests.unit.state.backends import in_use
 
 from anabranch.model.keyspace import GROUP, HASH, KeySpace
+from anabranch.model.spark_task import NO_TASK
 from anabranch.processor.contract import BatchTimes, OperatorStats, RowChunk
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
 from anabranch.processor.rows.handle import RecordingHandle
+from anabranch.processor.tally import Tally
+from anabranch.processor.user_code import running
 from anabranch.state.arrow_types import arrow_type
 from anabranch.state.contract import GroupState, Sections
 
@@ -97,6 +100,8 @@ class MemoryTransaction:
         self._initial = initial
         self.outputs: list[Any] = []
         self.changes: dict[str, list[Any]] = {}
+        self.task = NO_TASK
+        self.tally = Tally()
 
     def chunks(self) -> Iterator[RowChunk]:
         return iter(self._rows)
@@ -125,6 +130,7 @@ class Service:
         self.stats = OperatorStats()
         self.changes: list[dict[str, Any]] = []
         self.hash = hash_keys
+        self.task = NO_TASK
 
     def batch(
         self,
@@ -148,9 +154,11 @@ class Service:
         )
         for state in self.states.values():
             state.begin()
+        tx.task = self.task
         self.transaction = tx
         try:
-            self.stats = self.engine.apply(tx, self.states)
+            with running(tx):
+                self.stats = self.engine.apply(tx, self.states)
         except Exception:
             for state in self.states.values():
                 state.undo()

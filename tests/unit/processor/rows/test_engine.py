@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -423,3 +423,94 @@ def test_frames_that_do_not_fit() -> None:
     worker = Service(definition).with_types(KV)
     assert pairs(worker.batch([(1, 1)])) == {(5, 6), (7, 8), (None, 1)}
     assert worker.transaction.outputs[0].num_rows == 3
+
+
+class Noting(StatefulProcessor):
+    """Notes where another thread would find each of its calls."""
+
+    seen: ClassVar[list[tuple[str, str | None]]] = []
+    worker: Service | None = None
+
+    @classmethod
+    def note(cls) -> None:
+        place = None if cls.worker is None else cls.worker.engine.place()
+        if place is not None:
+            cls.seen.append((place.method, None if place.key is None else place.key()))
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.note()
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        self.handle.registerTimer(5)
+        self.note()
+        yield Row(k=key[0], c=1)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        self.note()
+        return iter(())
+
+    def close(self) -> None:
+        self.note()
+
+
+def test_another_thread_can_tell_where_user_code_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which method, for which key; nothing of it is left where the engine does its own work."""
+    seen: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(Noting, "seen", seen)
+    worker = service(Noting(), time_mode="processingtime")
+    monkeypatch.setattr(Noting, "worker", worker)
+    worker.batch([(1, 0), (2, 0)], now_ms=1)
+    assert worker.engine.place() is None
+    worker.batch(now_ms=9)
+    assert worker.engine.place() is None
+    rows, timers = "Noting.handleInputRows", "Noting.handleExpiredTimer"
+    assert sorted(seen[:2]) == [(rows, "(1,)"), (rows, "(2,)")]
+    assert seen[2:4] == [("Noting.close", None), ("Noting.init", None)]
+    assert sorted(seen[4:6]) == [(timers, "(1,)"), (timers, "(2,)")]
+    assert seen[6:] == [("Noting.close", None)]
+
+
+class ManyTimers(StatefulProcessor):
+    """Three timers of a key; keeps what a watch would take for one call."""
+
+    marks: ClassVar[list[object]] = []
+    worker: Service | None = None
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        for time_ms in (2, 3, 4):
+            self.handle.registerTimer(time_ms)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        place = None if self.worker is None else self.worker.engine.place()
+        assert place is not None
+        self.marks.append(place.mark)
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+def test_each_timer_of_a_key_is_a_call_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else many short ones look like one that does not come back."""
+    marks: list[object] = []
+    monkeypatch.setattr(ManyTimers, "marks", marks)
+    worker = service(ManyTimers(), time_mode="processingtime")
+    monkeypatch.setattr(ManyTimers, "worker", worker)
+    worker.batch([(1, 0)], now_ms=1)
+    worker.batch(now_ms=9)
+    assert len({id(mark) for mark in marks}) == len(marks) == 3
+
+
+def test_after_an_error_user_code_is_nowhere() -> None:
+    def body(p: Any, key: Any, rows: Any) -> Any:
+        raise ValueError("no")
+
+    worker = service(Scripted(body))
+    with pytest.raises(ProcessorError):
+        worker.batch([(1, 0)])
+    assert worker.engine.place() is None

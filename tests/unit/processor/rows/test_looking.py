@@ -23,8 +23,10 @@ def looked_up(worker: Service, before: bool) -> dict[str, list[tuple[Any, ...]]]
     groups = set(worker.keyspace.group_of(hashes).tolist())
     views = {group: (worker.states[group], before) for group in groups}
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for name, table in worker.engine.look_up(views, keys).items():
-        found[name] = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for name in worker.content():
+        rows = found.setdefault(name, [])
+        for table in worker.engine.look_up(views, keys, name):
+            rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 

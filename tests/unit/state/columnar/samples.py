@@ -10,7 +10,7 @@ from tests.unit.processor.columnar.support import MemoryWorker
 
 from anabranch.model.keyspace import HASH, OP, KeySpace
 from anabranch.processor.columnar.aggregates import AggregateProcessor, Measure
-from anabranch.processor.columnar.engine import ColumnarDefinition
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count
 from anabranch.processor.columnar.selection import Nth
 from anabranch.state.columnar.layout import ColumnarLayout

@@ -21,7 +21,7 @@ def keys_of(worker: MemoryWorker, rows: Any) -> Any:
 def looked_up(worker: MemoryWorker, keys: Any, before: bool) -> list[str]:
     groups = set(worker.keyspace.group_of(keys.column(HASH).to_numpy()).tolist())
     views = {group: (worker.tables[group], before) for group in groups}
-    shown = worker.engine.look_up(views, keys)[SECTION]
+    (shown,) = worker.engine.look_up(views, keys, SECTION)
     return sorted(map(repr, shown.to_pylist()))
 
 

@@ -10,6 +10,7 @@ import pytest
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol.worker import ForwardRows
+from anabranch.transport.auth import Credentials
 from anabranch.worker.moves.forwarding import HOPS_MAX, Forwarding
 from anabranch.worker.peers import Peers
 
@@ -23,7 +24,7 @@ def run_after(hops: int) -> Any:
 
 def test_rows_that_go_round_in_circles_come_back_to_the_lane() -> None:
     nothing: Any = None
-    forwarding = Forwarding(nothing, Peers("token"))
+    forwarding = Forwarding(nothing, Peers(Credentials("token")))
     with pytest.raises(ServiceUnavailable, match="passed on too often"):
         forwarding._forward(run_after(HOPS_MAX), FORWARD)
     with pytest.raises(ServiceUnavailable, match="not known here"):

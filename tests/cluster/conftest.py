@@ -1,0 +1,63 @@
+"""Clusters for the tests of this folder, each made once and ended with the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.scene import Scene, Stage
+
+from anabranch.cli.java import check_java
+from anabranch_bench.testbed.loopback import LoopbackHost
+from anabranch_bench.testbed.namespaces import Network, why_not
+from anabranch_bench.testbed.standalone import StandaloneCluster
+
+
+@pytest.fixture(scope="session")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """A master and two Spark workers on addresses of the loopback interface."""
+    check_java()
+    folder = tmp_path_factory.mktemp("loopback")
+    names = ("driver", "h1", "h2")
+    hosts = [LoopbackHost(n, f"127.0.0.{i}", folder) for i, n in enumerate(names, start=1)]
+    try:
+        with StandaloneCluster(hosts[0], hosts[1:], folder) as cluster:
+            yield cluster
+    finally:
+        for host in hosts:
+            host.close()
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    """Three hosts in namespaces, and one for the driver."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Network(["driver", "h1", "h2", "h3"], tmp_path, disk_bytes={"h3": 16 << 20}) as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def stage(kind: type[Scene], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Where the scenes of a module are; it says of which kind they are."""
+    if reason := why_not():
+        pytest.skip(reason)
+    check_java()
+    stage = Stage(kind, tmp_path_factory)
+    yield stage
+    stage.clear()
+
+
+@pytest.fixture
+def scene(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A sound one. After the test all is checked, and the scene is made as it was."""
+    scene = stage.scene()
+    scene.say(f"--- {request.node.name}")
+    yield scene
+    try:
+        scene.check()
+        scene.restore()
+    except BaseException:
+        stage.clear()
+        raise

@@ -1,0 +1,132 @@
+"""What can happen to a host, as a function of the scene; each ends with all cables healed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, SMALL_DISK, WORKER, Scene
+
+LIMIT = HOST_TIMEOUT + AFTER_TIMEOUT
+"""Seconds after which batches must go on while a healthy host is left."""
+
+NEW_EXECUTORS_SECONDS = 120.0
+"""When all of Spark's executors were lost: new ones start cold, all at once."""
+
+
+def healed_before_the_lease(scene: Scene) -> None:
+    """Too short to be noticed: nobody is lost."""
+    start = time.time()
+    scene.network.cut("h1")
+    time.sleep(0.4 * HOST_TIMEOUT)
+    scene.network.heal("h1")
+    scene.batches_go_on(start, LIMIT)
+
+
+def healed_after_the_lease(scene: Scene) -> None:
+    """Its workers have been replaced; what comes back must not do harm."""
+    start = time.time()
+    scene.network.cut("h1")
+    scene.batches_go_on(start, LIMIT)
+    scene.wait_until("h1 is lost", lambda: "h1" not in scene.hosts_there(), LIMIT)
+    scene.network.heal("h1")
+    scene.batches_go_on(time.time(), LIMIT)
+
+
+def flapping(scene: Scene) -> None:
+    """Cuts shorter and longer than the lease."""
+    start = time.time()
+    for cut, healed in ((3.0, 1.0), (6.0, 1.0), (2.0, 2.0), (HOST_TIMEOUT + 2, 3.0), (4.0, 1.0)):
+        scene.network.cut("h1")
+        time.sleep(cut)
+        scene.network.heal("h1")
+        time.sleep(healed)
+    scene.batches_go_on(start, time.time() - start + LIMIT)
+
+
+def nothing_comes_in(scene: Scene) -> None:
+    """It talks, and hears nothing."""
+    _half_cut(scene, "in")
+
+
+def nothing_goes_out(scene: Scene) -> None:
+    """It hears, and nobody hears it."""
+    _half_cut(scene, "out")
+
+
+def _half_cut(scene: Scene, direction: str) -> None:
+    start = time.time()
+    scene.network.cut("h1", direction)
+    scene.batches_go_on(start, LIMIT)
+    scene.network.heal("h1")
+    scene.batches_go_on(time.time(), LIMIT)
+
+
+def slow_and_lossy(scene: Scene) -> None:
+    """300 ms and 5 % loss, both ways: no reason to lose it, and no harm."""
+    for name in ("h1", "driver"):
+        scene.network.delay(name, 0.15)
+        scene.network.lose(name, 0.05)
+    start = time.time()
+    time.sleep(2 * HOST_TIMEOUT)
+    scene.batches_go_on(start, 60.0)
+    assert "h1" in scene.hosts_there()
+    for name in ("h1", "driver"):
+        scene.network.heal(name)
+    scene.batches_go_on(time.time(), LIMIT)
+
+
+def driver_cut_off(scene: Scene) -> None:
+    """All hosts fence themselves; when the driver is back, they come again."""
+    scene.network.cut("driver")
+    for host in ("h1", "h2", "h3"):
+        scene.wait_fenced(host)
+    time.sleep(5.0)
+    scene.network.heal("driver")
+    scene.batches_go_on(time.time(), NEW_EXECUTORS_SECONDS)
+
+
+def hung(scene: Scene) -> None:
+    """SIGSTOP of all processes; later it wakes up, and believes that nothing has happened."""
+    start = time.time()
+    h1 = scene.network.hosts["h1"]
+    h1.hang()
+    scene.batches_go_on(start, LIMIT)
+    time.sleep(2.0)
+    before = scene.worker_processes("h1")
+    h1.go_on()
+    scene.wait_until(
+        "workers of before are gone", lambda: not {*before} & {*scene.worker_processes("h1")}, 20
+    )
+    scene.batches_go_on(time.time(), LIMIT)
+
+
+def worker_killed(scene: Scene) -> None:
+    """kill -9 of a worker: its host is well."""
+    start = time.time()
+    assert scene.network.hosts["h1"].kill(WORKER)
+    scene.batches_go_on(start, LIMIT)
+
+
+def disk_full(scene: Scene) -> None:
+    """Of one host; the location is elsewhere, and so is what is safe."""
+    host = scene.network.hosts[SMALL_DISK]
+    host.fill_disk()
+    start = time.time()
+    time.sleep(5.0)
+    host.free_disk()
+    scene.batches_go_on(start, LIMIT)
+
+
+ALL: tuple[Callable[[Scene], None], ...] = (
+    worker_killed,
+    healed_before_the_lease,
+    healed_after_the_lease,
+    nothing_comes_in,
+    nothing_goes_out,
+    flapping,
+    slow_and_lossy,
+    driver_cut_off,
+    hung,
+    disk_full,
+)

@@ -1,0 +1,292 @@
+"""A service whose workers are on namespaced hosts: what happens there, when, and what must hold."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch_bench.testbed.driver import Driver
+from anabranch_bench.testbed.namespaces import NamespacedHost, Network
+from anabranch_bench.testbed.standalone import StandaloneCluster
+
+HOSTS = ("h1", "h2", "h3")
+SMALL_DISK = "h3"
+HOST_TIMEOUT = 10.0
+AFTER_TIMEOUT = 10.0
+"""Seconds after `host_timeout` within which batches go on, as issue 26 promises."""
+FENCED_SECONDS = HOST_TIMEOUT + 5.0
+"""After which no worker runs behind a cut: agents look once a second or so."""
+PORT = 7077
+AGENT, WORKER = "anabranch.cli.main agent", "anabranch worker"
+"""Parts of command lines."""
+STEADY_BATCHES = 4
+BATCHES_AFTER = 4
+HANG_SECONDS = 60.0
+"""Waited for longer than the limit, so that a slow query can be told from one that hangs."""
+BACK_SECONDS = 15.0
+"""For a host to come back by itself."""
+LATE_SECONDS = 30.0
+"""Under some checkpoints, rows of a move come out so much later, at most."""
+WORKERS = 3
+QUERIES = ("totals", "chain")
+
+
+class Scene(ABC):
+    """A driver with a service, hosts with workers, queries that run; a context manager."""
+
+    lanes = 2
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        """Options of the service."""
+        self.folder, self._options = folder, options
+        self._is_late = options.get("checkpoint") in ("unaligned", "independent")
+        self._started = time.time()
+        self._closing = ExitStack()
+        self.driver: Driver
+        self.network: Network
+
+    def __enter__(self) -> Scene:
+        with ExitStack() as closing:
+            self.network = closing.enter_context(
+                Network(["driver", *HOSTS], self.folder, disk_bytes={SMALL_DISK: 96 << 20})
+            )
+            self.driver = closing.enter_context(self._start_driver(closing))
+            self._start_service()
+            self.say(f"service with {self.hosts_of_workers()}")
+            for operator in QUERIES:
+                self.driver.call("start_query", operator)
+            for operator in QUERIES:
+                self.driver.wait_for("batch", 180, query=operator, number=STEADY_BATCHES)
+            self.say(f"{', '.join(QUERIES)} run")
+            self._closing = closing.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    @abstractmethod
+    def _start_driver(self, closing: ExitStack) -> Driver:
+        """And whatever it needs."""
+
+    @abstractmethod
+    def _start_service(self) -> None:
+        """With its hosts."""
+
+    @abstractmethod
+    def start_again(self, host: NamespacedHost) -> None:
+        """Start on a host whatever is not there any more."""
+
+    # -- looks --
+
+    @property
+    def driver_host(self) -> NamespacedHost:
+        """Where the coordinator is."""
+        return self.network.hosts["driver"]
+
+    def say(self, text: str) -> None:
+        """Print it with the seconds since the scene began."""
+        print(f"{time.time() - self._started:7.1f} s  {text}", flush=True)
+
+    def status(self) -> dict[str, Any]:
+        """As the service says."""
+        found: dict[str, Any] = self.driver.call("service", "status")
+        return found
+
+    def hosts_of_workers(self) -> dict[str, str]:
+        """Where each worker is."""
+        hosts = self.status()["hosts"].items()
+        return {worker: host for host, told in hosts for worker in told["workers"]}
+
+    def hosts_there(self) -> set[str]:
+        """Hosts that count."""
+        return {host for host, told in self.status()["hosts"].items() if "lost" not in told}
+
+    def worker_processes(self, host: str) -> list[int]:
+        """Of all incarnations."""
+        return self.network.hosts[host].find(WORKER)
+
+    # -- what must hold --
+
+    def batches_go_on(self, since: float, limit: float) -> float:
+        """Some batches of each query end, with no longer time between two; the longest there was.
+
+        Some: the first one may have been under way, the next ones need what has happened since.
+        """
+        try:
+            for operator in QUERIES:
+                at = since
+                for _ in range(BATCHES_AFTER):
+                    left = since + limit + HANG_SECONDS - time.time()
+                    at = self.driver.wait_for("batch", left, at + 0.001, query=operator)["at"]
+        except TimeoutError:
+            self.driver.dump()
+            raise
+        finally:
+            self.say(f"batches, in seconds since then: {self._batches_after(since)}")
+        gap = max(self.driver.longest_gap(since, operator) for operator in QUERIES)
+        self.say(f"longest gap {gap:.1f} s")
+        assert gap <= limit, f"{gap:.1f} s without a batch instead of at most {limit:.0f}."
+        return gap
+
+    def _batches_after(self, since: float) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {operator: [] for operator in QUERIES}
+        for told in list(self.driver.events):
+            if told["event"] == "batch" and told["at"] > since:
+                found[told["query"]].append(round(told["at"] - since, 1))
+        return {operator: times[:12] for operator, times in found.items()}
+
+    def wait_until(self, what: str, is_so: Callable[[], bool], limit: float) -> float:
+        """Seconds until it was so."""
+        started = time.time()
+        while not is_so():
+            if time.time() - started > limit:
+                raise TimeoutError(f"{what}: not within {limit:.0f} s.{self.driver.tail()}")
+            time.sleep(0.1)
+        self.say(f"{what}: after {time.time() - started:.1f} s")
+        return time.time() - started
+
+    def wait_fenced(self, host: str) -> None:
+        """No worker of a host that is cut off lives on."""
+        fenced = f"no worker lives on {host}, behind its cut"
+        self.wait_until(fenced, lambda: not self.worker_processes(host), FENCED_SECONDS)
+
+    def check(self) -> None:
+        """No query has failed, and everything equals the sequential computation."""
+        failed = [e for e in list(self.driver.events) if e["event"] == "ended"]
+        assert not failed, f"{failed}{self.driver.tail()}"
+        verdict = self.driver.call("check", self._is_late, timeout=180)
+        limit = time.monotonic() + LATE_SECONDS
+        while self._is_late and verdict["wrong"] and time.monotonic() < limit:
+            verdict = self.driver.call("check", True, timeout=180)
+        self.say(f"checked: {verdict}")
+        assert verdict["wrong"] == []
+        assert verdict["batches"]
+
+    def is_sound(self) -> bool:
+        """Whether another test can go on with it."""
+        return not any(e["event"] == "ended" for e in list(self.driver.events))
+
+    def restore(self) -> None:
+        """As in the beginning: all hosts are there and have a worker each."""
+        for name, host in self.network.hosts.items():
+            self.network.heal(name)
+            host.go_on()
+        for name in HOSTS:
+            self.start_again(self.network.hosts[name])
+        everyone = set(HOSTS)
+        self.wait_until("all hosts are there", lambda: self.hosts_there() == everyone, 120)
+        self.rescale(WORKERS, strategy="pause")
+        if set(self.hosts_of_workers().values()) != everyone:
+            self.spread()
+
+    def rescale(self, workers: int, **options: Any) -> dict[str, Any]:
+        """Wait for it; its report."""
+        return self.report(self.driver.call("move", "rescale", workers, **options))
+
+    def spread(self) -> None:
+        """One worker on each host: fewer first, then as many as there are hosts."""
+        self.rescale(1, strategy="pause")
+        self.rescale(WORKERS, strategy="pause")
+
+    def report(self, number: int, limit: float = 90.0) -> dict[str, Any]:
+        """Of a move that has to end in time."""
+        found: dict[str, Any] = self.driver.call("report", number, limit, timeout=limit + 30)
+        self.say(f"{found['strategy']}: {found['outcome']}, {found['seconds']:.1f} s")
+        assert found["is_over"], found
+        return found
+
+
+class JoinedScene(Scene):
+    """Spark on the driver's host only; an agent on each other one, started by hand."""
+
+    def _start_driver(self, closing: ExitStack) -> Driver:
+        return Driver(self.driver_host, "local[2]", self.folder / "app")
+
+    def _start_service(self) -> None:
+        token = self.folder / "token"
+        token.write_text(secrets.token_hex(16))
+        source = {"expect": len(HOSTS), "port": PORT, "token_file": str(token)}
+        started = self.driver.send(
+            "start_service",
+            hosts=["anabranch.coordinator.joined_hosts:JoinedHosts", source],
+            workers=WORKERS,
+            lanes=self.lanes,
+            host=self.driver_host.address,
+            host_timeout=HOST_TIMEOUT,
+            **self._options,
+        )
+        for name in HOSTS:
+            self.start_again(self.network.hosts[name])
+        started(120)
+
+    def start_again(self, host: NamespacedHost) -> None:
+        """As a person at the edge would."""
+        if host.find(AGENT):
+            return
+        words = [sys.executable, "-m", "anabranch.cli.main", "agent", "--keep-trying"]
+        words += ["--join", f"{self.driver_host.address}:{PORT}", "--host", host.name]
+        words += ["--token-file", str(self.folder / "token")]
+        host.start(words, self.folder / f"{host.name}-agent.log")
+
+
+class SparkScene(Scene):
+    """A standalone Spark cluster: executors, lanes and workers are on the hosts."""
+
+    lanes = 4
+    cluster: StandaloneCluster
+
+    def _start_driver(self, closing: ExitStack) -> Driver:
+        hosts = [self.network.hosts[name] for name in HOSTS]
+        self.cluster = StandaloneCluster(self.driver_host, hosts, self.folder)
+        closing.enter_context(self.cluster)
+        # Agents take no slot of lanes then.
+        settings = {"spark.task.cpus": "0.99"}
+        return Driver(self.driver_host, self.cluster.url, self.folder / "app", settings)
+
+    def _start_service(self) -> None:
+        self.driver.call(
+            "start_service",
+            workers=WORKERS,
+            lanes=self.lanes,
+            host=self.driver_host.address,
+            host_timeout=HOST_TIMEOUT,
+            **self._options,
+        )
+
+    def start_again(self, host: NamespacedHost) -> None:
+        """After a long cut Spark's worker and master may not find each other for minutes."""
+        limit = time.monotonic() + BACK_SECONDS
+        while time.monotonic() < limit:
+            if host.name in self.hosts_there():
+                return
+            time.sleep(0.5)
+        host.kill()
+        self.cluster.start_worker(host)
+
+
+class Stage:
+    """Makes a scene when there is none that can be used: to start one takes longer than a test."""
+
+    def __init__(self, kind: type[Scene], factory: pytest.TempPathFactory) -> None:
+        self._kind, self._factory = kind, factory
+        self._closing = ExitStack()
+        self._scene: Scene | None = None
+
+    def scene(self) -> Scene:
+        """The one that there is, or a new one."""
+        if self._scene is None:
+            self._scene = self._closing.enter_context(self._kind(self._factory.mktemp("scene")))
+        return self._scene
+
+    def clear(self) -> None:
+        """The next test gets a new one."""
+        self._scene = None
+        self._closing.close()

@@ -1,0 +1,119 @@
+"""What a service of a real query writes down, and the same service seen and told from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row, SparkSession
+from tests.spark.moving import Sink
+from tests.spark.tallies import TALLY, Tally, source
+
+from anabranch import StateService, agg
+from anabranch.cli.main import main
+from anabranch.durability.blobs import BlobStore
+from anabranch.durability.journal import JournalFolder
+from anabranch.http.client import ServiceClient
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Tokens go into a folder of the test, and nothing is left there."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    assert not list(folder.glob("*/*"))
+
+
+def until(location: Path, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    """All entries, as soon as there is one of this kind with these fields."""
+    deadline = time.monotonic() + 60
+    while True:
+        rows = JournalFolder(BlobStore(str(location))).read().rows()
+        for row in rows:
+            if row["kind"] == kind and fields.items() <= row.items():
+                return rows
+        assert time.monotonic() < deadline, rows
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_seen_and_told_from_outside(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    location = tmp_path / "state"
+    where = str(location)
+    with StateService(spark, where, workers=2, key_groups=8) as service:
+        sink = Sink()
+        said = service.group_by(source(spark), "k").aggregate(n=agg.count(), name="said")
+        query = (
+            said.writeStream.foreachBatch(sink.write)
+            .outputMode("update")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        sink.wait_for(query, 2)
+        assert main(["rescale", where, "3", "--yes", "--wait", "--timeout", "2m"]) == 0
+        assert list(service.status()["workers"]) == ["w1", "w2", "w3"]
+        os.kill(service.status()["workers"]["w2"]["pid"], signal.SIGKILL)
+        until(location, "worker-ended", worker="w2")
+        sink.wait_for(query, len(sink.rows) + 2)
+        service.savepoint("before")
+        client = ServiceClient.of(where)
+        found = client.get("/operators/said/state", key="7")
+        assert found["value"]["n"] > 0
+        assert client.get("/moves")[-1]["cause"] == "command line"
+        assert sum(each["rows"] for each in client.get("/key-groups")) > 0
+        assert main(["status", where]) == 0
+        assert "running (process" in capsys.readouterr().out
+        with urllib.request.urlopen(f"{client.endpoint.url}/readyz") as ready:
+            assert ready.status == 200
+        port = int(client.endpoint.url.rpartition(":")[2])
+        query.stop()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    assert not (location / "endpoint.json").exists()
+    rows = until(location, "service-stopped")
+    (death,) = (row for row in rows if row["kind"] == "worker-ended")
+    assert "signal 9" in death["text"]
+    (ended,) = (row for row in rows if row["kind"] == "move-ended")
+    assert ended["details"]["workers_after"] == ["w1", "w2", "w3"]
+    assert ended["details"]["cause"] == "command line"
+    batches = [row for row in rows if row["kind"] == "batch"]
+    assert [row["epoch"] for row in batches] == list(range(len(batches)))
+    assert all(row["seconds"] > 0 and row["operator"] == "said" for row in batches)
+    assert sum(row["rows"] for row in batches) > 0
+    assert [row["text"] for row in rows if row["kind"] == "savepoint"] == ["before"]
+
+
+class Failing(Tally):
+    """User code that raises."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        raise ValueError("no such value")
+
+
+@pytest.mark.slow
+def test_a_failed_batch_is_written_down(spark: SparkSession, tmp_path: Path) -> None:
+    location = tmp_path / "state"
+    with StateService(spark, str(location), workers=1, key_groups=8, http=False) as service:
+        assert not (location / "endpoint.json").exists()
+        said = service.group_by(source(spark), "k").transformWithState(
+            Failing(), TALLY, "Update", "None", name="said"
+        )
+        query = said.writeStream.format("noop").outputMode("update")
+        started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        with pytest.raises(StreamingQueryException):
+            started.awaitTermination(60)
+        (failed,) = (row for row in until(location, "batch-failed") if "epoch" in row)
+    assert (failed["operator"], failed["epoch"]) == ("said", 0)
+    assert "no such value" in failed["text"]
