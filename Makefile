@@ -2,24 +2,30 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit coverage soak demo bench docs clean
+.PHONY: help env java broker test check format unit coverage soak demo demo-cluster bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-QUICK := tests/test_architecture.py tests/test_prose.py tests/unit tests/protocol tests/simulation tests/contract
+QUICK := tests/test_architecture.py tests/test_prose.py tests/test_deadlines.py tests/unit tests/protocol tests/simulation tests/contract
 # What covers the pure folders; the seed makes properties draw the same examples each time.
 COVERING := tests/protocol tests/unit/migration tests/unit/model --hypothesis-seed=0
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## Make the virtual environment .venv (PYTHON=... chooses the interpreter)
 
 $(STAMP): pyproject.toml scripts/ensure-env
 	@scripts/ensure-env $(VENV)
+	@touch $@ $(DEMO_STAMP)
+
+# The demo needs no tools: the package and its pictures, in the same environment.
+$(DEMO_STAMP): pyproject.toml scripts/ensure-env
+	@scripts/ensure-env $(VENV) plot
 	@touch $@
 
 java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
@@ -31,11 +37,12 @@ broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
 test: check coverage java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
 	$(PYTEST) --durations=30
 
-check: $(STAMP) ## Lint, format, types, import layers
+check: $(STAMP) ## Lint, format, types, import layers, deadlines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	scripts/check-types $(BIN)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/check-deadlines
 
 format: $(STAMP) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
@@ -48,10 +55,14 @@ coverage: $(STAMP) ## Check that tests take every branch of protocol, migration 
 	$(PYTEST) --cov --cov-report=term $(COVERING)
 
 soak: java broker ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
-	$(PYTEST) -m soak --timeout 3600
+	$(PYTEST) -m soak --timeout 3600 -v --durations=30
 
-demo: java ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
+demo: $(DEMO_STAMP) ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
+	@scripts/ensure-java $(BIN)/python
 	$(BIN)/anabranch demo
+
+demo-cluster: java ## See state on the hosts of a Spark cluster: rescaled, drained, one host cut off (as root)
+	$(BIN)/anabranch demo-cluster
 
 bench: java ## Compare with Spark's own operators (ARGS="--help" for choices)
 	$(BIN)/anabranch bench throughput $(ARGS)
