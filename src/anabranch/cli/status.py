@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.history import clock, line
-from anabranch.model.journal_entry import EntryKind
+from anabranch.model.journal_entry import FREQUENT, EntryKind
 
 if TYPE_CHECKING:
     from anabranch.durability.journal import JournalContent
@@ -94,7 +94,7 @@ def look(store: StateStore, now: float) -> LocationPicture:
     batches = [row for row in rows if row["kind"] == EntryKind.BATCH.value and "seconds" in row]
     end = now if is_running else (journal.alive_at or now)
     recent = [row for row in batches if end - row["time"].timestamp() <= RECENT_SECONDS]
-    often = (EntryKind.BATCH.value, EntryKind.LOAD.value)
+    often = {kind.value for kind in FREQUENT}
     events = [row for row in rows if row["kind"] not in often][-EVENTS_SHOWN:]
     return LocationPicture(
         store.blobs.location, is_running, how, operators, _summary(recent), events

@@ -16,7 +16,7 @@ import uvicorn
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
 from anabranch.http.api import Api
-from anabranch.http.app import App
+from anabranch.http.app import About, App
 from anabranch.http.controlled import ControlledService
 from anabranch.http.endpoint import Endpoint, TokenFile, this_host
 from anabranch.http.events import Events
@@ -37,10 +37,13 @@ KEEP_ALIVE_SECONDS = 5
 class HttpServer:
     """Listens on loopback until stopped."""
 
-    def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
-        self._blobs = blobs
+    def __init__(
+        self, service: ControlledService, blobs: BlobStore, port: int = 0, is_live: bool = True
+    ) -> None:
+        """`is_live`: it answers for a service, so the location tells where; else for a journal."""
+        self._blobs, self._is_live = blobs, is_live
         self._tokens, self._events = Tokens(), Events()
-        api = Api(service)
+        api = Api(service, blobs)
         metrics = Metrics(api.status)
         listening = _bind(port)
         port = listening.getsockname()[1]
@@ -48,7 +51,8 @@ class HttpServer:
             secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
         )
         hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
-        app = App(api, self._events, metrics, self._tokens, is_secure=False)
+        about = About(blobs.location, is_live, self.endpoint.url)
+        app = App(api, self._events, metrics, self._tokens, about)
         self._server = _Server(
             uvicorn.Config(
                 Guard(app.starlette, self._tokens, hosts, "http"),
@@ -68,6 +72,7 @@ class HttpServer:
 
         def heard(entry: JournalEntry) -> None:
             metrics.note(entry)
+            api.page.note(entry)
             self._events.publish(entry)
 
         service.on_entry(heard)
@@ -80,7 +85,8 @@ class HttpServer:
             self._thread.start()
             if not self._server.is_up.wait(START_SECONDS_MAX):
                 raise InvalidArgument("The HTTP API does not start. Use http=False to go without.")
-            self.endpoint.write(self._blobs)
+            if self._is_live:
+                self.endpoint.write(self._blobs)
         except BaseException:
             self.stop()
             raise
@@ -92,7 +98,8 @@ class HttpServer:
 
     def stop(self) -> None:
         """Listen no more; leave no file that says otherwise."""
-        self.endpoint.withdraw(self._blobs)
+        if self._is_live:
+            self.endpoint.withdraw(self._blobs)
         self.token_file.delete()
         self._server.should_exit = True
         if self._thread.ident is not None:

@@ -1,0 +1,1 @@
+export function Moves() { return <p class="empty">…</p>; }

@@ -1,0 +1,1 @@
+export function RecoveryPage() { return <p class="empty">…</p>; }

@@ -1,0 +1,1 @@
+export function StatePage() { return <p class="empty">…</p>; }

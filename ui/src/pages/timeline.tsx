@@ -1,0 +1,1 @@
+export function Timeline() { return <p class="empty">…</p>; }
