@@ -47,13 +47,11 @@ export function App() {
   return (
     <div class="frame">
       <Side current={name} />
-      <div class="top">
-        <Banner />
-      </div>
       <main class="main" aria-label={title} tabIndex={-1}>
+        <Banner />
         {isKnown ? <Page /> : <p class="empty">Looking …</p>}
       </main>
-      <div class="foot">{isKnown && <Scrubber />}</div>
+      <footer class="foot">{isKnown && <Scrubber />}</footer>
     </div>
   );
 }
@@ -63,7 +61,7 @@ function Side(props: { current: string }) {
   const moving = useStore(store, (s) => s.status?.reconfiguration?.progress ?? null);
   const theme = useTheme();
   return (
-    <div class="side">
+    <header class="side">
       <div class="brand">
         <Mark />
         Anabranch
@@ -76,7 +74,7 @@ function Side(props: { current: string }) {
           </a>
         ))}
       </nav>
-      <footer>
+      <div class="about">
         <div class="where">{session?.location}</div>
         <div>{session && `Version ${session.version}, may ${session.role}`}</div>
         <button
@@ -86,8 +84,8 @@ function Side(props: { current: string }) {
         >
           {theme === "dark" ? "Light colours" : "Dark colours"}
         </button>
-      </footer>
-    </div>
+      </div>
+    </header>
   );
 }
 

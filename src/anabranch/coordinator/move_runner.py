@@ -207,7 +207,8 @@ class MoveRunner(MovePlans):
                 self._cancelled.add(move.number)
             wish = found.wish
             strategy = wish.strategy if wish.strategy != STANDBY else "live"
-            how = MoveWish(strategy, {}, wish.bytes_per_second, wish.latency_target)
+            limits = wish.bytes_per_second, wish.latency_target
+            how = MoveWish(strategy, {}, *limits, cause=wish.cause)
             return self._request(found.before, how)
 
     def _retarget(self, wish: MoveWish, workers: int) -> MoveHandle:

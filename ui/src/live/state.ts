@@ -60,6 +60,13 @@ export function present(state: State): number {
   return state.tape.span[1];
 }
 
+/** How busy workers are at the moment that is shown; until two looks were taken, of the journal. */
+export function sharesOf(state: State): Utilisation {
+  if (state.at !== null) return state.tape.busyAt(state.at);
+  const isKnown = Object.keys(state.utilisation).length > 0;
+  return isKnown ? state.utilisation : state.tape.busyAt(state.now);
+}
+
 export function mayOperate(state: State): boolean {
   return state.session?.role === "operate" && state.connection === "live";
 }

@@ -11,8 +11,8 @@ export function workerColour(worker: string, theme: Theme): string {
   const number = Number(worker.replace(/^\D+/, "")) || 1;
   const hue = HUES[(number - 1) % HUES.length] as number;
   const round = Math.floor((number - 1) / HUES.length) % 3;
-  const light = (theme === "light" ? 0.62 : 0.7) + (round === 1 ? 0.12 : round === 2 ? -0.14 : 0);
-  return `oklch(${light.toFixed(2)} 0.115 ${hue})`;
+  const light = (theme === "light" ? 0.71 : 0.68) + (round === 1 ? 0.11 : round === 2 ? -0.15 : 0);
+  return `oklch(${light.toFixed(2)} 0.098 ${hue})`;
 }
 
 /** From cold to hot; `share` is from 0 to 1. */

@@ -36,12 +36,19 @@ export function seconds(value: number): string {
   return value < 172_800 ? `${trimmed(value / 3600)}${THIN}h` : `${trimmed(value / 86_400)}${THIN}d`;
 }
 
+/** An estimate: no more digits than it has. */
+export function roughly(value: number): string {
+  if (value < 1) return "a second";
+  return value < 120 ? `${Math.round(value)}${THIN}s` : seconds(value);
+}
+
 export function percent(share: number): string {
   return `${share > 0 && share < 0.01 ? "<1" : Math.round(share * 100)}${THIN}%`;
 }
 
 export function ago(then: number, now: number): string {
-  return `${seconds(Math.max(0, Math.round(now - then)))} ago`.replace(`0${THIN}ms`, `0${THIN}s`);
+  const passed = Math.round(now - then);
+  return passed < 1 ? "just now" : `${seconds(passed).replace(".00", "")} ago`;
 }
 
 /** Local time of day; with the date if it is not that of `now`. */

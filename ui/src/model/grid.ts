@@ -10,25 +10,28 @@ export interface GridLayout {
   height: number;
 }
 
-const PITCH_MAX = 30;
-const PITCH_MIN = 7;
+const PITCH_MAX = 34;
+const PITCH_MIN = 6;
+/** Rows of a round number of key groups can be counted. */
+const COLUMNS = [8, 16, 24, 32, 48, 64, 80, 96, 100, 128, 160, 192, 200, 256];
 
 /** The largest cells with which all fit into the space; in a narrow space it grows in height. */
 export function layout(groups: number, width: number, height: number): GridLayout {
-  let pitch = PITCH_MAX;
-  while (pitch > PITCH_MIN) {
-    const columns = Math.max(1, Math.floor(width / pitch));
-    if (Math.ceil(groups / columns) * pitch <= height) break;
-    pitch -= 1;
+  let columns = evenly(Math.max(1, Math.floor(width / PITCH_MIN)));
+  let pitch = PITCH_MIN;
+  for (const tried of COLUMNS) {
+    const across = Math.floor(width / tried);
+    const down = Math.floor(height / Math.ceil(groups / tried));
+    const fits = Math.min(across, down, PITCH_MAX);
+    if (fits >= PITCH_MIN && (fits > pitch || (fits === pitch && tried < columns))) {
+      [columns, pitch] = [tried, fits];
+    }
   }
-  const fitting = Math.max(1, Math.floor(width / pitch));
-  const columns = evenly(Math.min(fitting, Math.max(1, groups)));
   const rows = Math.ceil(groups / columns);
   const gap = pitch >= 16 ? 2 : 1;
   return { columns, rows, pitch, gap, width: columns * pitch, height: rows * pitch };
 }
 
-/** Rows of a round number of key groups can be counted. */
 function evenly(columns: number): number {
   for (const step of [64, 32, 16, 8]) {
     if (columns >= step * 2) return columns - (columns % step);

@@ -9,7 +9,7 @@ import {
   type TapeMove,
   type Utilisation,
 } from "../api/types";
-import { lastAtOrBefore, OwnerTape } from "./owners";
+import { OwnerTape } from "./owners";
 
 const ENTRIES_MAX = 5000;
 const BATCHES_MAX = 40_000;
@@ -30,6 +30,7 @@ export class Tape {
   readonly marks: Entry[];
   /** Goes up with each entry: what was made from the tape may be old. */
   revision = 0;
+  private lastBusy: { at: number; shares: Utilisation } | null = null;
 
   constructor(answer?: TapeAnswer) {
     this.since = answer?.since ?? 0;
@@ -79,11 +80,13 @@ export class Tape {
 
   /** Shares of time between the two looks at loads around a moment. */
   busyAt(time: number): Utilisation {
-    const times = this.loads.map((load) => load.time);
-    const at = Math.max(1, Math.min(lastAtOrBefore(times, time) + 1, this.loads.length - 1));
-    const before = this.loads[at - 1];
-    const after = this.loads[at];
-    return before === undefined || after === undefined ? {} : shares(before, after);
+    let at = this.loads.findIndex((load) => load.time > time);
+    at = Math.max(1, at < 0 ? this.loads.length - 1 : at);
+    if (this.lastBusy?.at === at) return this.lastBusy.shares;
+    const [before, after] = [this.loads[at - 1], this.loads[at]];
+    if (before === undefined || after === undefined) return {};
+    this.lastBusy = { at, shares: shares(before, after) };
+    return this.lastBusy.shares;
   }
 
   private addBatch(entry: Entry): void {
@@ -119,9 +122,10 @@ function isNumber(value: number | null | undefined): value is number {
 function shares(before: Load, after: Load): Utilisation {
   const found: Utilisation = {};
   const elapsed = after.time - before.time;
+  const position = new Map(before.workers.map((worker, at) => [worker, at]));
   after.workers.forEach((worker, at) => {
-    const was = before.workers.indexOf(worker);
-    if (was < 0 || elapsed <= 0) return;
+    const was = position.get(worker);
+    if (was === undefined || elapsed <= 0) return;
     const share: Utilisation[string] = {};
     for (const activity of ACTIVITIES) {
       const seconds = (after[activity][at] ?? 0) - (before[activity][was] ?? 0);

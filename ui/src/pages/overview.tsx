@@ -3,10 +3,10 @@ import { useState } from "preact/hooks";
 import { sentence } from "../api/client";
 import type { Finding, Forecast } from "../api/types";
 import { refresh } from "../live/feed";
-import { client, mayOperate, present, type State, store } from "../live/state";
+import { client, mayOperate, present, sharesOf, type State, store } from "../live/state";
 import { useStore } from "../live/store";
 import { command } from "../model/command";
-import { ago, bytes, clock, count, percent, plural, seconds, short } from "../model/format";
+import { ago, bytes, clock, count, percent, plural, roughly, seconds, short } from "../model/format";
 import { type Health, health } from "../model/health";
 import { within, summary } from "../model/series";
 import { BusyBar, BusyLegend, busy, Choice, Copy, Panel } from "../parts/bits";
@@ -134,7 +134,7 @@ function FindingLine(props: { finding: Finding }) {
         {action !== null && price !== null && (
           <span class="price">
             {verb(action.kind, action.workers)}: {plural(price.groups, "key group")}, {bytes(price.bytes)},
-            about {seconds(price.seconds)}.
+            about {roughly(price.seconds)}.
           </span>
         )}
       </p>
@@ -166,7 +166,7 @@ function verb(kind: string, workers: number | undefined): string {
 
 function WorkersPanel(props: { state: State }) {
   const { state } = props;
-  const shares = state.at === null ? state.utilisation : state.tape.busyAt(state.at);
+  const shares = sharesOf(state);
   const owners = state.at === null ? null : state.tape.owners.at(state.at);
   const workers = state.status?.workers ?? {};
   const names = owners === null ? Object.keys(workers) : owners.workers;

@@ -1,12 +1,12 @@
 /** Who owns what: workers beside a grid of key groups, and the same as a table. */
 import { useMemo, useState } from "preact/hooks";
 import type { GroupMove } from "../api/types";
-import { mayOperate, type State, store } from "../live/state";
+import { mayOperate, sharesOf, type State, store } from "../live/state";
 import { useStore } from "../live/store";
 import { useTheme } from "../live/theme";
 import { workerColour } from "../model/colour";
 import { bytes, count, percent, plural, short } from "../model/format";
-import { shares as sharesOf } from "../model/grid";
+import { shares as heats } from "../model/grid";
 import { counts, fromLive, type Owners } from "../model/owners";
 import { BusyBar, busy, Choice, Panel } from "../parts/bits";
 import { Grid } from "../parts/grid";
@@ -35,7 +35,7 @@ export function Workers() {
     [at, ownership],
   );
   const values = at === null && by !== "owner" ? (groupLoads?.[by] ?? null) : null;
-  const heat = useMemo(() => (values === null ? null : sharesOf(values)), [values]);
+  const heat = useMemo(() => (values === null ? null : heats(values)), [values]);
   return (
     <div class="stack">
       <div class="title">
@@ -132,7 +132,7 @@ function WorkerList(props: {
   const workers = state.status?.workers ?? {};
   const names = isPast ? owners.workers : Object.keys(workers);
   const owned = counts(owners);
-  const shares = isPast ? state.tape.busyAt(state.at as number) : state.utilisation;
+  const shares = sharesOf(state);
   return (
     <Panel title="Workers" flush aside={<span class="quiet">{props.chosen ? `only ${props.chosen}` : ""}</span>}>
       <VirtualRows
@@ -169,7 +169,7 @@ function WorkerList(props: {
                 >
                   <i class="swatch" style={{ background: workerColour(name, theme) }} />
                   {name}
-                  {worker && worker.status !== "up" && worker.status !== "gone" && <i class="dot bad" />}
+                  {worker && !["up", "gone"].includes(worker.status) && <i class="dot warning" />}
                 </button>
               </span>
               <span role="cell">

@@ -13,6 +13,8 @@ export interface Line {
   /** Filled down to the line before it, or to zero. */
   isArea?: boolean;
   isStepped?: boolean;
+  /** A faint area below the line. */
+  isTinted?: boolean;
 }
 
 export interface ChartProps {
@@ -88,7 +90,7 @@ function options(element: HTMLElement, latest: { current: ChartProps }): uPlot.O
   return {
     width: element.clientWidth,
     height: props.height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 26, 0, 0],
     legend: { show: false },
     cursor: {
       sync: props.sync === undefined ? undefined : { key: props.sync },
@@ -124,7 +126,7 @@ function series(line: Line): uPlot.Series {
     label: line.label,
     stroke: line.colour,
     width: line.isArea ? 0 : 1.5,
-    fill: line.isArea ? line.colour : undefined,
+    fill: line.isArea ? line.colour : line.isTinted ? `${line.colour}24` : undefined,
     points: { show: false },
     paths: line.isStepped ? uPlot.paths.stepped?.({ align: -1 }) : undefined,
     spanGaps: true,

@@ -6,6 +6,9 @@ import { heatColour, type Theme, workerColour } from "../model/colour";
 import { cellAt, corner, type GridLayout, layout, step } from "../model/grid";
 import type { Owners } from "../model/owners";
 
+/** Steps between cold and hot. */
+const HEATS = 24;
+
 export interface GridProps {
   owners: Owners;
   /** Shares from 0 to 1, by key group; null: colours are those of owners. */
@@ -21,6 +24,7 @@ export interface GridProps {
 export function Grid(props: GridProps) {
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const painted = useRef<Painted | null>(null);
   const [width, setWidth] = useState(0);
   const theme = useTheme();
   const groups = props.owners.owners.length;
@@ -35,7 +39,8 @@ export function Grid(props: GridProps) {
   }, []);
 
   useEffect(() => {
-    if (canvas.current !== null && width > 0) draw(canvas.current, placed, props, theme);
+    if (canvas.current === null || width === 0) return;
+    painted.current = draw(canvas.current, placed, props, theme, painted.current);
   });
 
   const point = (event: PointerEvent) =>
@@ -63,62 +68,83 @@ export function Grid(props: GridProps) {
   );
 }
 
-function draw(canvas: HTMLCanvasElement, placed: GridLayout, props: GridProps, theme: Theme): void {
+/** What is on the canvas: cells that have not changed are not painted again. */
+interface Painted {
+  key: string;
+  colours: string[];
+  marked: Set<number>;
+}
+
+function draw(
+  canvas: HTMLCanvasElement,
+  placed: GridLayout,
+  props: GridProps,
+  theme: Theme,
+  before: Painted | null,
+): Painted {
   const scale = devicePixelRatio || 1;
   const width = Math.ceil(placed.width * scale);
   const height = Math.ceil(placed.height * scale);
-  if (canvas.width !== width || canvas.height !== height) {
+  const key = `${width} ${height} ${placed.pitch} ${theme}`;
+  const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const isFresh = before?.key !== key || before.colours.length !== props.owners.owners.length;
+  if (isFresh) {
     canvas.width = width;
     canvas.height = height;
   }
-  const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
   pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, placed.width, placed.height);
-  const colours = props.owners.workers.map((worker) => workerColour(worker, theme));
   const side = placed.pitch - placed.gap;
-  const only = props.worker === null ? -1 : props.owners.workers.indexOf(props.worker);
-  paint(pen, placed, props, theme, colours, side, only);
+  const colours = coloursOf(props, theme);
+  const marked = new Set(props.moving.keys());
+  if (props.chosen !== null && props.chosen < colours.length) marked.add(props.chosen);
+  const changed = new Map<string, number[]>();
+  colours.forEach((colour, group) => {
+    const isSame = !isFresh && before.colours[group] === colour;
+    if (isSame && !before.marked.has(group) && !marked.has(group)) return;
+    const some = changed.get(colour);
+    if (some === undefined) changed.set(colour, [group]);
+    else some.push(group);
+  });
+  for (const [colour, groups] of changed) paint(pen, placed, colour, groups, side);
   for (const move of props.moving.values()) mark(pen, placed, move, theme, side);
-  if (props.chosen !== null) outline(pen, placed, props.chosen, side);
+  if (props.chosen !== null && marked.has(props.chosen)) outline(pen, placed, props.chosen, side);
+  return { key, colours, marked };
+}
+
+/** By key group; one that is dimmed begins with "~". */
+function coloursOf(props: GridProps, theme: Theme): string[] {
+  const { owners, workers } = props.owners;
+  const only = props.worker === null ? -1 : workers.indexOf(props.worker);
+  const own = workers.map((worker) => workerColour(worker, theme));
+  const heats = Array.from({ length: HEATS + 1 }, (_, at) => heatColour(at / HEATS, theme));
+  const { heat } = props;
+  return Array.from(owners, (owner, group) => {
+    const share = heat?.[group];
+    const colour = share === undefined ? own[owner] : heats[Math.round(share * HEATS)];
+    return only >= 0 && owner !== only ? `~${colour}` : (colour as string);
+  });
 }
 
 /** Cells of one colour in one go: a path for each colour, not for each cell. */
 function paint(
   pen: CanvasRenderingContext2D,
   placed: GridLayout,
-  props: GridProps,
-  theme: Theme,
-  colours: readonly string[],
+  colour: string,
+  groups: readonly number[],
   side: number,
-  only: number,
 ): void {
-  const { owners } = props.owners;
-  const buckets = new Map<string, number[]>();
-  for (let group = 0; group < owners.length; group += 1) {
-    const owner = owners[group] as number;
-    const heat = props.heat?.[group];
-    const colour =
-      heat === undefined
-        ? (colours[owner] as string)
-        : heatColour(Math.round(heat * 24) / 24, theme);
-    const key = only >= 0 && owner !== only ? `~${colour}` : colour;
-    const bucket = buckets.get(key);
-    if (bucket === undefined) buckets.set(key, [group]);
-    else bucket.push(group);
+  const radius = side >= 12 ? 2.5 : 0;
+  const isDimmed = colour.startsWith("~");
+  pen.fillStyle = isDimmed ? colour.slice(1) : colour;
+  pen.beginPath();
+  for (const group of groups) {
+    const [x, y] = corner(placed, group);
+    pen.clearRect(x - 1, y - 1, placed.pitch, placed.pitch);
+    if (radius > 0) pen.roundRect(x, y, side, side, radius);
+    else pen.rect(x, y, side, side);
   }
-  const radius = side >= 12 ? 2.5 : side >= 8 ? 1.5 : 0;
-  for (const [key, groups] of buckets) {
-    const isDimmed = key.startsWith("~");
-    pen.fillStyle = isDimmed ? key.slice(1) : key;
-    pen.globalAlpha = isDimmed ? 0.18 : 1;
-    pen.beginPath();
-    for (const group of groups) {
-      const [x, y] = corner(placed, group);
-      if (radius > 0) pen.roundRect(x, y, side, side, radius);
-      else pen.rect(x, y, side, side);
-    }
-    pen.fill();
-  }
+  pen.globalAlpha = isDimmed ? 0.18 : 1;
+  pen.fill();
   pen.globalAlpha = 1;
 }
 
@@ -155,5 +181,5 @@ function outline(pen: CanvasRenderingContext2D, placed: GridLayout, group: numbe
   const [x, y] = corner(placed, group);
   pen.strokeStyle = getComputedStyle(pen.canvas).getPropertyValue("--ink");
   pen.lineWidth = 2;
-  pen.strokeRect(x, y, side, side);
+  pen.strokeRect(x + 1, y + 1, side - 2, side - 2);
 }

@@ -43,7 +43,7 @@ export function LatencyCharts(props: { height?: number }) {
         {...common}
         label={`Seconds of batches over time; the slowest took ${seconds(most(slow[1]))}`}
         data={slow}
-        lines={[{ label: "batch", colour: colours.apply, isStepped: true }]}
+        lines={[{ label: "batch", colour: colours.apply, isStepped: true, isTinted: true }]}
         height={props.height ?? 190}
         unit={seconds}
         onHover={setHovered}
@@ -53,7 +53,7 @@ export function LatencyCharts(props: { height?: number }) {
         {...common}
         label={`Rows a second over time; at most ${count(most(rate[1]))}`}
         data={rate}
-        lines={[{ label: "rows", colour: colours.write }]}
+        lines={[{ label: "rows", colour: colours.write, isTinted: true }]}
         height={120}
         unit={short}
       />
