@@ -49,7 +49,7 @@ try {
 
 async function logIn() {
   await page.goto(link);
-  await page.getByRole("heading", { name: /Healthy|Worth a look/ }).waitFor();
+  await page.getByRole("heading", { name: /Healthy|Worth a look|Workers start/ }).waitFor();
   await page.goto(link); // used, but by this browser
   await page.getByText(/\d workers?, batches of/).waitFor();
   const other = await (await browser.newContext()).newPage();
@@ -133,7 +133,7 @@ async function loseAWorker() {
   await go("Overview");
   const { workers } = await api("/status");
   process.kill(workers.w2.pid, "SIGKILL");
-  await page.getByText(/w2 (died|is not in service)/).first().waitFor();
+  await page.getByText(/w2 (died|is \w+, not in service)/).first().waitFor();
   await page.getByText(/w2 died .* and was replaced.*signal 9/).waitFor();
   await shoot("overview");
   await check("a finding");

@@ -97,8 +97,8 @@ def _workers(picture: Picture) -> list[Finding]:
         if shown["status"] == "up":
             continue
         why = last.get(worker, {}).get("text")
-        reason = f": {_sentence(why)}" if why else "."
-        text = f"{worker} is not in service ({shown['status']}){reason}"
+        reason = f". {_sentence(why)}" if why else "."
+        text = f"{worker} is {shown['status']}, not in service{reason}"
         found.append(Finding("worker-down", BAD, f"{text} Batches that need it wait."))
     many = Counter(entry["worker"] for entry in deaths if "worker" in entry)
     for worker, times in many.items():
@@ -239,6 +239,7 @@ def _lost(picture: Picture) -> list[Finding]:
 def _sentence(text: str) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= 240 else f"{line[:237]}..."
+    line = f"{line[:1].upper()}{line[1:]}"
     return line if not line or line.endswith((".", "!", "?")) else f"{line}."
 
 
@@ -256,5 +257,5 @@ def _minutes(seconds: float) -> str:
 
 def _ago(seconds: float) -> str:
     if seconds < 90:
-        return f"{max(0, round(seconds))} s ago"
+        return f"{round(seconds)} s ago" if seconds >= 0.5 else "just now"
     return f"{seconds / 60:.0f} min ago" if seconds < 5400 else f"{seconds / 3600:.1f} h ago"

@@ -18,6 +18,9 @@ from anabranch.spark.state_shapes import KEY, KEY_GROUP
 
 SECONDS_MAX = 8.0
 """It runs in the driver, beside the query: after so long it tells what it has found so far."""
+PART_BYTES = 64 << 20
+VALUE = "value."
+"""Row operators have their values in a struct of this name."""
 _READING = threading.Lock()
 """One at a time."""
 
@@ -71,7 +74,8 @@ def _read(
 
 
 def _tables(reader: StateReader) -> Iterator[pa.Table]:
-    for groups in reader.partitions():
+    # Each part opens the same files again: few parts are faster, many take less memory.
+    for groups in reader.partitions(1 + reader.stored_bytes // PART_BYTES):
         yield from reader.read(groups)
 
 
@@ -81,6 +85,7 @@ def flattened(table: pa.Table) -> pa.Table:
         key = table.column(KEY) if KEY in table.column_names else None
         rest = table.drop_columns([KEY]) if key is not None else table
         rest = rest.flatten()
+        rest = rest.rename_columns([name.removeprefix(VALUE) for name in rest.column_names])
         table = rest if key is None else rest.add_column(0, KEY, key)
     return table
 

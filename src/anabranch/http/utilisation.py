@@ -45,19 +45,19 @@ class Utilisation:
         if not looks:
             return {}
         now, last = looks[-1]
-        before = [each for each in looks if now - each[0] >= SECONDS_MIN]
-        if not before:
-            return {}
-        then, first = before[0]
         shares: Busy = {}
         for worker, busy in last.items():
-            known = first.get(worker)
-            if known is None or any(busy[what] < known.get(what, 0.0) for what in busy):
-                continue  # it is new, or another process
-            shares[worker] = {
-                what: round((seconds - known.get(what, 0.0)) / (now - then), 4)
-                for what, seconds in busy.items()
-            }
+            # The earliest look at the same process: its seconds only grow.
+            for then, first in looks:
+                known = first.get(worker)
+                if now - then < SECONDS_MIN:
+                    break
+                if known is not None and all(busy[w] >= known.get(w, 0.0) for w in busy):
+                    shares[worker] = {
+                        what: round((seconds - known.get(what, 0.0)) / (now - then), 4)
+                        for what, seconds in busy.items()
+                    }
+                    break
         return shares
 
 

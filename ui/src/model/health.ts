@@ -26,6 +26,10 @@ export function health(
   else parts.push("no batch yet");
   const worst = findings[0]?.severity;
   const line = parts.join(", ");
+  const isStarting = workers.every((worker) => worker.status === "up" || worker.status === "starting");
+  if (up < workers.length && isStarting && worst !== "bad") {
+    return { tone: "warning", word: "Workers start", line };
+  }
   if (up < workers.length || worst === "bad") return { tone: "bad", word: "Needs you", line };
   if (status.reconfiguration !== null) return { tone: "good", word: "Moving", line };
   if (worst === "warning") return { tone: "warning", word: "Worth a look", line };

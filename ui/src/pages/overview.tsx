@@ -227,6 +227,7 @@ function ownedBy(owners: { workers: string[]; owners: Uint16Array }, worker: str
 
 export function StatusPill(props: { status: string | undefined }) {
   if (props.status === undefined) return <span class="quiet">–</span>;
-  const tone = props.status === "up" ? "good" : props.status === "gone" ? "" : "bad";
+  const tones: Record<string, string> = { up: "good", gone: "", starting: "warning" };
+  const tone = tones[props.status] ?? "bad";
   return <span class={`pill ${tone}`}>{props.status}</span>;
 }

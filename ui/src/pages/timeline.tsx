@@ -131,7 +131,7 @@ function Batches(props: {
               <span role="columnheader" class="number">Batch</span>
               <span role="columnheader" class="number">Rows</span>
               <span role="columnheader" class="number">Took</span>
-              <span role="columnheader">Of it</span>
+              <span role="columnheader">Phases</span>
               <span role="columnheader" class="number">Slowest</span>
             </>
           }

@@ -6,6 +6,7 @@ import { refresh } from "../live/feed";
 import { client, mayOperate, type State } from "../live/state";
 import { command } from "../model/command";
 import { bytes, plural, roughly } from "../model/format";
+import { groupsOf } from "../model/groups";
 import { Choice, Copy } from "./bits";
 
 type Kind = "rescale" | "rebalance" | "drain" | "move";
@@ -151,20 +152,6 @@ function requestOf(given: Given): MoveRequest | null {
   if (given.kind === "drain") return { kind: "drain", worker: given.worker, ...base };
   const groups = groupsOf(given.groups);
   return groups === null ? null : { kind: "move", key_groups: groups, to: given.worker, ...base };
-}
-
-/** "3, 5-7" as [3, 5, 6, 7]; null: it is none. */
-export function groupsOf(text: string): number[] | null {
-  const found: number[] = [];
-  for (const part of text.split(/[\s,]+/).filter(Boolean)) {
-    const match = /^(\d{1,6})(?:-(\d{1,6}))?$/.exec(part);
-    if (match === null) return null;
-    const first = Number(match[1]);
-    const last = Number(match[2] ?? match[1]);
-    if (last < first || last - first > 100_000) return null;
-    for (let group = first; group <= last; group += 1) found.push(group);
-  }
-  return found.length > 0 ? found : null;
 }
 
 type Outlook = Forecast | { error: string } | null;
