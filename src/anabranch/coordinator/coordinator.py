@@ -92,7 +92,7 @@ class Coordinator:
         self._machine, effects = protocol.CoordinatorMachine.create(
             initial_routing(keyspace.groups, names), self.hosts.present
         )
-        self._deaths = WatchServer()
+        self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
         self._doubts = LaneDoubts(self._pool)
         self._user_code = UserCodeMonitor(
@@ -127,7 +127,7 @@ class Coordinator:
             self._begin, self._finish, self._failures, registry, self.access, self._deaths
         )
         self._server = Server(host, self.access.known, self.calls, shown, port)
-        self.address = self._deaths.listens_at(self._server.address)
+        self.address = self._server.address
         self._perform(effects)
         self.hosts.start(self.address, self._machine.fleet.waiting)
 

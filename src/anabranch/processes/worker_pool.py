@@ -204,8 +204,13 @@ class WorkerPool:
         self._forget(member)
 
     def _forget(self, member: Member) -> None:
-        forget(member.peer.address)
-        self._on_gone(member.peer.address)
+        address = member.peer.address
+        with self._lock:
+            others = [other for other in self._members.values() if other is not member]
+        # Its port is free before its end is heard of: a new process may listen there already.
+        if all(other.peer.address != address for other in others):
+            forget(address)
+            self._on_gone(address)
 
     def _ended(self, worker: WorkerId, incarnation: int, reason: str) -> None:
         with self._lock:
