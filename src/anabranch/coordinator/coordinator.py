@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.batch_watch import BatchWatch
-from anabranch.coordinator.bindings import Bindings, Place, Template
+from anabranch.coordinator.bindings import Bindings, StatePlace, Template
 from anabranch.coordinator.call_router import CallRouter
 from anabranch.coordinator.declared_sites import open_operator
 from anabranch.coordinator.epoch_writer import EpochWriter
@@ -171,12 +171,12 @@ class Coordinator:
         """
         number = next(self._definition_ids)
         template = Template(number, name, definition, tuple(initial), side)
-        self._open(template, Place(name), number)
+        self._open(template, StatePlace(name), number)
         self.bindings.add(template)
         return number
 
     def _open(
-        self, template: Template, place: Place, definition_id: int | None = None
+        self, template: Template, place: StatePlace, definition_id: int | None = None
     ) -> OperatorRecord:
         """Install a definition under a name; without a number, as a new one."""
         name = place.name

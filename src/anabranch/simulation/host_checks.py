@@ -45,7 +45,7 @@ class HostChecks:
 
     # -- every step of the coordinator --
 
-    def before(self, fleet: Fleet) -> dict[WorkerId, host_invariants.Place]:
+    def before(self, fleet: Fleet) -> dict[WorkerId, host_invariants.WorkerPlace]:
         """Where workers are, and would like to be."""
         return host_invariants.places_of(fleet)
 
@@ -53,7 +53,7 @@ class HostChecks:
         self,
         process: CoordinatorProcess,
         event: control.Event,
-        before: dict[WorkerId, host_invariants.Place],
+        before: dict[WorkerId, host_invariants.WorkerPlace],
         effects: list[control.Effect],
     ) -> None:
         """The coordinator has decided about hosts and workers."""
