@@ -96,7 +96,8 @@ class Coordinator:
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
         self._doubts = LaneDoubts(self._pool)
         self._user_code = UserCodeMonitor(
-            self._operators, self._is_query_running, self._pool.replace, user_code_timeout_s
+            *(self._operators, self._is_query_running, self._pool.replace),
+            *(user_code_timeout_s, self.notes),
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
