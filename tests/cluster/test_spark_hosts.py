@@ -123,7 +123,7 @@ def test_the_end_of_an_executor_and_a_host_that_hangs(
     assert report["counters"]["bytes_across_hosts"] > 0
     until(lambda: all_up(driver), driver)
     assert {len(shown["workers"]) for shown in status(driver)["hosts"].values()} == {2}
-    assert [len(state_on_disk(host)) for host in (h1, h2)] == [2, 2]
+    until(lambda: [len(state_on_disk(host)) for host in (h1, h2)] == [2, 2], driver)
 
     h2.hang()
     hung = time.time()

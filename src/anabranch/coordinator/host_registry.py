@@ -48,6 +48,8 @@ from anabranch.transport.signs_of_life import Item
 
 _log = logging.getLogger("anabranch.coordinator")
 
+LOOK_SECONDS_MAX = 60.0
+"""Between two looks at agents, if none is expected to be given up earlier."""
 STOP_SECONDS_MAX = 5.0
 """For agents to hear that the service is over."""
 
@@ -348,7 +350,7 @@ class HostRegistry:
                     self._gather_no_longer()
                 until = [self._claims.next_expiry(), self._expected and self._expected[1]]
                 known = [moment for moment in until if moment is not None]
-                self._changed.wait(min(known) - now if known else None)
+                self._changed.wait(min([*known, now + LOOK_SECONDS_MAX]) - now)
 
     def _gather_no_longer(self) -> None:
         self._expected = None

@@ -65,6 +65,7 @@ class Echo:
                 return  # it was shut down
             with caller, contextlib.suppress(OSError):  # it asks again, or gives up
                 caller.settimeout(SEND_SECONDS_MAX)
+                # no limit: the socket has one
                 caller.sendall(self._agent.encode())
 
     def __enter__(self) -> Echo:
