@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InvalidArgument
 from anabranch.http.controlled import ControlledService
-from anabranch.http.move_book import CONTINUE, OF_KIND, ROLLBACK, MoveBook, picture
+from anabranch.http.move_book import CONTINUE, KINDS, ROLLBACK, MoveBook, picture
 from anabranch.http.schema import Schema
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
@@ -35,11 +35,16 @@ MOVE_REQUEST: Schema = {
     "required": ["kind"],
     "additionalProperties": False,
     "properties": {
-        "kind": {"type": "string", "enum": list(OF_KIND)},
+        "kind": {"type": "string", "enum": list(KINDS)},
         "workers": COUNT,
         "key_groups": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
         "to": TEXT,
         "worker": TEXT,
+        "host": TEXT,
+        "hosts": {"type": "array", "items": TEXT, "minItems": 1},
+        "assignment": {"type": "string", "enum": ["minimal", "range"]},
+        "site": TEXT,
+        "on": TEXT,
         "strategy": {"type": "string", "enum": list(STRATEGIES)},
         "options": OBJECT,
         "bytes_per_second": {"type": "integer", "minimum": 1},
@@ -202,16 +207,13 @@ class Api:
             ),
             Operation(
                 *("POST", "/moves/{number}/cancel", "cancel", "Go back to where it began"),
-                lambda call: (202, picture(self._moves.find(_number(call)).cancel())),
+                self._cancel,
                 answers={202: OBJECT},
                 errors=(404, 409),
             ),
             Operation(
                 *("POST", "/moves/{number}/retarget", "retarget", "Go on to another number"),
-                lambda call: (
-                    202,
-                    picture(self._moves.find(_number(call)).retarget(int(call.body["workers"]))),
-                ),
+                self._retarget,
                 body={
                     "type": "object",
                     "required": ["workers"],
@@ -222,6 +224,14 @@ class Api:
                 errors=(404, 409),
             ),
         ]
+
+    def _cancel(self, call: Call) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.cancel(cause=call.cause))
+
+    def _retarget(self, call: Call) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.retarget(int(call.body["workers"]), cause=call.cause))
 
     def _key_groups(self, call: Call) -> Answer:
         groups = self._fresh.get("key-groups", self._service.key_groups)

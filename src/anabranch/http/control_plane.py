@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("anabranch.http")
 
 PORT_MAX = 65_535
+NOTEBOOK_SECONDS = 900.0
+"""How far back a notebook shows a service."""
 
 
 def check_http(http: Any) -> None:
@@ -138,6 +141,17 @@ class ServiceControl:
         `history().entries` is an Arrow table, `history().rows()` are plain values.
         """
         return self._control.history(since, until)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the last minutes, as `anabranch report` shows them."""
+        from anabranch.report.page import fragment
+        from anabranch.report.span import Span
+
+        until = time.time()
+        since = until - NOTEBOOK_SECONDS
+        content = self.history(since, until)
+        about = [f"left out: {what}" for what in content.damaged]
+        return fragment(repr(self), about, Span.of(content.rows(), since, until))
 
     def on_entry(self, listener: Listener) -> None:
         """Call a function for each entry of the journal from now on, at once.
