@@ -39,6 +39,7 @@ COMMANDS = {
     "cancel": "take a reconfiguration back",
     "watch": "a running service in the terminal, live",
     "report": "a span of time as one page with pictures",
+    "monitoring": "alert rules for Prometheus and a dashboard for Grafana",
     "state": "look into a state location, or export from it",
     "savepoint": "named copies of a location's state: list, create, copy, delete",
     "agent": "let this host run workers of a service",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
 
 T = TypeVar("T")
+
+_log = logging.getLogger("anabranch.http")
 
 FRESH_SECONDS = 1.0
 """A picture of all workers is shown for so long: many who look cost as much as one."""
@@ -118,6 +121,18 @@ class Api:
     def status(self) -> dict[str, Any]:
         """Of all workers, at most a second old."""
         return self._fresh.get("status", self._service.status)
+
+    def source_lag(self) -> dict[str, int]:
+        """Of operators; at most a second old, and empty if Spark does not say."""
+
+        def ask() -> dict[str, int]:
+            try:
+                return self._service.source_lag_rows()
+            except Exception as error:  # the JVM may be busy or gone: other metrics are not
+                _log.info("How far sources are ahead is not known: %s", error)
+                return {}
+
+        return self._fresh.get("source-lag", ask)
 
     def is_ready(self) -> bool:
         """Whether all workers are up."""

@@ -19,6 +19,9 @@ class ControlledService(Protocol):
     def status(self) -> dict[str, Any]:
         """Workers, operators, the running reconfiguration."""
 
+    def source_lag_rows(self) -> dict[str, int]:
+        """By operator, where sources count rows."""
+
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, rows and bytes of each key group."""
 

@@ -55,6 +55,9 @@ class ScriptedService:
             },
         }
 
+    def source_lag_rows(self) -> dict[str, int]:
+        return {"totals": 12}
+
     def key_groups(self) -> list[dict[str, Any]]:
         return [
             {"group": group, "owner": "w1", "rows": group % 3, "bytes": 10 * group}
