@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit coverage soak demo demo-cluster bench docs clean
+.PHONY: help env java broker prometheus test check format unit coverage soak demo demo-cluster bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 QUICK := tests/test_architecture.py tests/test_prose.py tests/test_deadlines.py tests/unit tests/protocol tests/simulation tests/contract
@@ -34,7 +34,10 @@ java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
 	@scripts/ensure-broker
 
-test: check coverage java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
+prometheus: ## Install Prometheus on Debian and Ubuntu (as root), for tests of metrics
+	@scripts/ensure-prometheus
+
+test: check coverage java broker prometheus ## Everything: checks and all tests except soak (JOBS=2 at a time)
 	$(PYTEST) --durations=30
 
 check: $(STAMP) ## Lint, format, types, import layers, deadlines

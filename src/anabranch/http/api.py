@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,12 +12,14 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InvalidArgument
 from anabranch.http.controlled import ControlledService
-from anabranch.http.move_book import CONTINUE, OF_KIND, ROLLBACK, MoveBook, picture
+from anabranch.http.move_book import CONTINUE, KINDS, ROLLBACK, MoveBook, picture
 from anabranch.http.schema import Schema
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
 
 T = TypeVar("T")
+
+_log = logging.getLogger("anabranch.http")
 
 FRESH_SECONDS = 1.0
 """A picture of all workers is shown for so long: many who look cost as much as one."""
@@ -35,11 +38,16 @@ MOVE_REQUEST: Schema = {
     "required": ["kind"],
     "additionalProperties": False,
     "properties": {
-        "kind": {"type": "string", "enum": list(OF_KIND)},
+        "kind": {"type": "string", "enum": list(KINDS)},
         "workers": COUNT,
         "key_groups": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
         "to": TEXT,
         "worker": TEXT,
+        "host": TEXT,
+        "hosts": {"type": "array", "items": TEXT, "minItems": 1},
+        "assignment": {"type": "string", "enum": ["minimal", "range"]},
+        "site": TEXT,
+        "on": TEXT,
         "strategy": {"type": "string", "enum": list(STRATEGIES)},
         "options": OBJECT,
         "bytes_per_second": {"type": "integer", "minimum": 1},
@@ -113,6 +121,18 @@ class Api:
     def status(self) -> dict[str, Any]:
         """Of all workers, at most a second old."""
         return self._fresh.get("status", self._service.status)
+
+    def source_lag(self) -> dict[str, int]:
+        """Of operators; at most a second old, and empty if Spark does not say."""
+
+        def ask() -> dict[str, int]:
+            try:
+                return self._service.source_lag_rows()
+            except Exception as error:  # the JVM may be busy or gone: other metrics are not
+                _log.info("How far sources are ahead is not known: %s", error)
+                return {}
+
+        return self._fresh.get("source-lag", ask)
 
     def is_ready(self) -> bool:
         """Whether all workers are up."""
@@ -202,16 +222,13 @@ class Api:
             ),
             Operation(
                 *("POST", "/moves/{number}/cancel", "cancel", "Go back to where it began"),
-                lambda call: (202, picture(self._moves.find(_number(call)).cancel())),
+                self._cancel,
                 answers={202: OBJECT},
                 errors=(404, 409),
             ),
             Operation(
                 *("POST", "/moves/{number}/retarget", "retarget", "Go on to another number"),
-                lambda call: (
-                    202,
-                    picture(self._moves.find(_number(call)).retarget(int(call.body["workers"]))),
-                ),
+                self._retarget,
                 body={
                     "type": "object",
                     "required": ["workers"],
@@ -222,6 +239,14 @@ class Api:
                 errors=(404, 409),
             ),
         ]
+
+    def _cancel(self, call: ApiCall) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.cancel(cause=call.cause))
+
+    def _retarget(self, call: ApiCall) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.retarget(int(call.body["workers"]), cause=call.cause))
 
     def _key_groups(self, call: ApiCall) -> Answer:
         groups = self._fresh.get("key-groups", self._service.key_groups)

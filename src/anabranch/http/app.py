@@ -31,6 +31,7 @@ from anabranch.http.schema import NotAsPromised, check, from_text
 from anabranch.http.tokens import SESSION_SECONDS, Tokens
 
 BODY_BYTES_MAX = 1 << 20
+BODY_SECONDS_MAX = 10.0
 THREADS = 4
 """Requests that ask the service at the same time; others wait."""
 CAUSE_HEADER = "x-anabranch-cause"
@@ -167,10 +168,15 @@ async def _body(request: Request) -> Any:
     if kind != "application/json":
         raise Problem(415, "The body must be JSON: Content-Type: application/json.")
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > BODY_BYTES_MAX:
-            raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    try:
+        with anyio.fail_after(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > BODY_BYTES_MAX:
+                    raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    except TimeoutError:
+        text = f"The body did not come within {BODY_SECONDS_MAX:.0f} s. Send it at once."
+        raise Problem(408, text, connection="close") from None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -56,6 +56,9 @@ class ScriptedService:
             },
         }
 
+    def source_lag_rows(self) -> dict[str, int]:
+        return {"totals": 12}
+
     def key_groups(self) -> list[dict[str, Any]]:
         return [
             {"group": group, "owner": "w1", "rows": group % 3, "bytes": 10 * group}
@@ -76,14 +79,14 @@ class ScriptedService:
             lambda _: (Progress(4, 1, 0, 0), {}),
             lambda *_: (),
             self._cancel,
-            lambda workers: self._ask("retarget", workers=workers),
+            lambda workers, cause: self._ask("retarget", workers=workers, cause=cause),
             how.get("cause", "program"),
         )
         self.moves.append(move)
         return move
 
-    def _cancel(self, move: MoveHandle) -> MoveHandle:
-        self.asked.append(("cancel", {"number": move.number}))
+    def _cancel(self, move: MoveHandle, cause: str) -> MoveHandle:
+        self.asked.append(("cancel", {"number": move.number, "cause": cause}))
         move.ended("It was cancelled.", {}, Progress(4, 1, 0, 0))
         return move
 
@@ -95,14 +98,20 @@ class ScriptedService:
     def move(self, key_groups: Any, to: str, **how: Any) -> Any:
         return self._ask("move", key_groups=key_groups, to=to, **how)
 
-    def drain(self, worker: str, **how: Any) -> Any:
-        return self._ask("drain", worker=worker, **how)
+    def place(self, site: str, on: str | None, **how: Any) -> Any:
+        return self._ask("place", site=site, on=on, **how)
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> Any:
+        if (worker is None) == (host is None):
+            raise InvalidArgument("drain() takes a worker or a host.")
+        named = {"worker": worker} if host is None else {"host": host}
+        return self._ask("drain", **named, **how)
 
     def rebalance(self, **how: Any) -> Any:
         return self._ask("rebalance", **how)
 
-    def standby(self, workers: int) -> Any:
-        return self._ask("standby", workers=workers)
+    def standby(self, workers: int, **how: Any) -> Any:
+        return self._ask("standby", workers=workers, **how)
 
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
