@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "a workload under load, rescaled while it runs, verified",
     "status": "whether a service runs on a location, and how it is",
     "history": "what happened to the services of a location",
+    "ui": "the page of a service, also of one that has died",
     "rescale": "change the number of workers of a running service",
     "move": "move key groups of a running service to a worker",
     "drain": "move everything off a worker and end it",

@@ -115,7 +115,7 @@ class Coordinator:
             self._pool,
             BatchWatch(self._machine, self._lock, self._operators, clock.is_running),
             self._maintenance.publish,
-            self.notes.of(self._pool),
+            self.notes.of(self._pool, lambda: self._machine.routing),
         )
         self.lookups = LookupClient(
             self._machine, self._lock, self._pool, self._operators, keyspace

@@ -196,6 +196,10 @@ class ServiceMoves:
         """Owner, recent rows and bytes of state of each key group, over all operators."""
         return self._reconfigurer().key_groups()
 
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and of those on their way the target and how far they are."""
+        return self._reconfigurer().ownership()
+
     def _reconfigure(
         self,
         make_plan: Callable[[MoveRunner], TargetLayout],

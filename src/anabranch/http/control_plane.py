@@ -59,6 +59,7 @@ class ControlPlane:
         """The service runs. `http`: a port; True: a free one; None: if the extra is there."""
         about = about_service(workers, key_groups, checkpoint)
         self._journal.note(EntryKind.SERVICE_STARTED, **about)
+        self.notes.ownership()
         try:
             self._listen(service, http)
         except BaseException:

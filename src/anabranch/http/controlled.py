@@ -25,6 +25,9 @@ class ControlledService(Protocol):
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, rows and bytes of each key group."""
 
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and those that are on their way."""
+
     def rescale(self, workers: int, **how: Any) -> Any:
         """A MoveHandle, or with `dry_run` a Forecast; so do the other five."""
 

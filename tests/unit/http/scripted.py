@@ -65,6 +65,9 @@ class ScriptedService:
             for group in range(8)
         ]
 
+    def ownership(self) -> dict[str, Any]:
+        return {"version": 4, "workers": ["w1"], "owners": [0] * 8, "moving": []}
+
     def _ask(self, kind: str, **how: Any) -> Any:
         self.asked.append((kind, how))
         if how.get("if_routing_version", self.routing_version) != self.routing_version:
@@ -125,7 +128,10 @@ class ScriptedService:
     def state(self, operator: str, variable: str | None = None) -> Any:
         if operator != "totals":
             raise InvalidArgument(f"There is no operator {operator!r}.")
-        return SimpleNamespace(read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]))
+        return SimpleNamespace(
+            read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]),
+            locate=lambda key: (3, "w1"),
+        )
 
     def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
         entries = [
