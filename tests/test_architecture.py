@@ -32,7 +32,7 @@ TEST_HELPERS = sorted(
     if not path.name.startswith("test_")
 )
 
-PURE_FOLDERS = ("protocol", "migration", "model")
+PURE_FOLDERS = ("autoscale", "protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
 
 IMPURE = {
