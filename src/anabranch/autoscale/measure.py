@@ -18,7 +18,7 @@ FIT_BATCHES = 20
 RATE_SECONDS = 30.0
 """Over which rates count together."""
 STEPS = ((3.0, 1.3), (10.0, 1.15))
-"""If the last seconds differ from that by more than a factor, the load has stepped: only they count.
+"""If the last seconds differ from that by a factor, the load has stepped: only they count.
 
 Twenty percent more or less in each second is no step: it makes 11% over 3 s, and 4% over 30 s.
 """

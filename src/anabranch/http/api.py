@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from anabranch.errors import InvalidArgument
+from anabranch.http.autoscale_api import AutoscaleApi
 from anabranch.http.controlled import ControlledService
 from anabranch.http.move_book import CONTINUE, OF_KIND, ROLLBACK, MoveBook, picture
+from anabranch.http.operation import OBJECT, Answer, Call, Operation
 from anabranch.http.schema import Schema
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
@@ -24,7 +25,6 @@ HISTORY_SECONDS = 3600.0
 """How far back history goes if nobody says."""
 WORKERS_MAX = 10_000
 
-OBJECT: Schema = {"type": "object"}
 LIST: Schema = {"type": "array", "items": OBJECT}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 100_000}
 TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -50,38 +50,6 @@ MOVE_REQUEST: Schema = {
         "on_timeout": {"type": "string", "enum": [ROLLBACK, CONTINUE]},
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that fits the operation's document."""
-
-    path: Mapping[str, str]
-    query: Mapping[str, Any]
-    body: Any
-    cause: str
-    key: str | None
-    """Idempotency-Key."""
-
-
-Answer = tuple[int, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that can be asked."""
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    handle: Callable[[Call], Answer]
-    query: Mapping[str, Schema] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-    body: Schema | None = None
-    answers: Mapping[int, Schema] = field(default_factory=lambda: {200: OBJECT})
-    errors: tuple[int, ...] = ()
-    """Beside those of every operation."""
 
 
 class Fresh:
@@ -157,6 +125,7 @@ class Api:
                 answers={200: LIST},
             ),
             *self._move_operations(),
+            *AutoscaleApi(self._service).operations(),
             Operation(
                 *("GET", "/savepoints", "savepoints", "All savepoints of the location"),
                 lambda _: (200, [_savepoint(each) for each in self._service.savepoints()]),

@@ -21,11 +21,12 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from anabranch.http import problems
-from anabranch.http.api import Answer, Api, Call, Operation
+from anabranch.http.api import Api
 from anabranch.http.events import Events
 from anabranch.http.guard import COOKIE
 from anabranch.http.metrics import Metrics
 from anabranch.http.openapi import PREFIX, document
+from anabranch.http.operation import Answer, Call, Operation
 from anabranch.http.problems import Problem
 from anabranch.http.schema import NotAsPromised, check, from_text
 from anabranch.http.tokens import SESSION_SECONDS, Tokens

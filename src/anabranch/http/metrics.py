@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from anabranch.http.autoscale_metrics import AutoscaleMetrics
 from anabranch.model.journal_entry import EntryKind, JournalEntry
 from anabranch.model.stats import TIMES
 
@@ -51,6 +52,7 @@ class Metrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
+        self._autoscale = AutoscaleMetrics(self._registry)
         self._registry.register(_StatusCollector(status))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -63,6 +65,8 @@ class Metrics:
                 self._batch_done(entry, entry.operator)
             case EntryKind.BATCH_FAILED:
                 self._failed.labels(entry.operator or "").inc()
+            case EntryKind.AUTOSCALE:
+                self._autoscale.note(entry)
             case EntryKind.WORKER_ENDED:
                 self._ended.labels(entry.worker or "").inc()
             case EntryKind.MOVE_ENDED:

@@ -20,6 +20,8 @@ class EntryKind(Enum):
     WORKER_STARTED = "worker-started"
     WORKER_ENDED = "worker-ended"
     SAVEPOINT = "savepoint"
+    AUTOSCALE = "autoscale"
+    """A decision of the autoscaler that differs from the one before."""
     LOAD = "load"
     """How busy each worker was so far, and what it holds."""
     LOST = "entries-lost"

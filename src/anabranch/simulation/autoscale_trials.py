@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.simulation import load_curves
@@ -19,6 +20,7 @@ LATE_SHARE_MAX = 0.01
 STATIC_SECONDS = 240
 SETTLED_SECONDS = 300
 """After a change of the load, the plant has come to rest."""
+EMPTY: Mapping[str, Any] = {}
 FAST = {"scale_down_interval": 60.0}
 """So that a trial of a step down is not mostly waiting."""
 
@@ -88,7 +90,7 @@ def trial(
     rate: Callable[[Random, float], Rate],
     noise: float = 0.05,
     workers: int | None = None,
-    **settings: float,
+    settings: Mapping[str, Any] = EMPTY,
 ) -> Trial:
     """`rate` makes the load from what one worker does in a second, beside the overhead."""
     random = Random(seed)
@@ -119,7 +121,7 @@ def step_trial(seed: int, factor: float) -> Trial:
         low = one * random.uniform(0.6, 5.5) * min(1.0, 1 / factor)
         return load_curves.step(low, factor, 60)
 
-    return trial(f"step x{factor:.2g}", seed, 420, rate, **FAST)
+    return trial(f"step x{factor:.2g}", seed, 420, rate, settings=FAST)
 
 
 def noise_trial(seed: int) -> Trial:

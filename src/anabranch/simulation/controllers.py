@@ -35,7 +35,7 @@ class Autoscaler:
 
 
 class ThresholdRule:
-    """What people write by hand: above and below a utilisation for a while, one more or one less."""
+    """What people write by hand: too busy or too idle for a while, one more or one less."""
 
     def __init__(
         self,
