@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 QUICK := tests/test_architecture.py tests/test_prose.py tests/test_deadlines.py tests/unit tests/protocol tests/simulation tests/contract
 # What covers the pure folders; the seed makes properties draw the same examples each time.
-COVERING := tests/protocol tests/unit/migration tests/unit/model --hypothesis-seed=0
+COVERING := tests/protocol tests/unit/autoscale tests/unit/migration tests/unit/model --hypothesis-seed=0
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,7 @@ format: $(STAMP) ## Fix what ruff can fix
 unit: $(STAMP) ## Quick tests of the package, under a minute: no JVM, no worker processes
 	$(PYTEST) $(QUICK)
 
-coverage: $(STAMP) ## Check that tests take every branch of protocol, migration and model
+coverage: $(STAMP) ## Check that tests take every branch of protocol, migration, autoscale and model
 	$(PYTEST) --cov --cov-report=term $(COVERING)
 
 soak: page java broker chromium ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)

@@ -34,6 +34,7 @@ COMMANDS = {
     "move": "move key groups of a running service to a worker",
     "drain": "move everything off a worker and end it",
     "rebalance": "share key groups out by their measured load",
+    "autoscale": "let a running service find its number of workers, or see why it has so many",
     "moves": "list running and recent reconfigurations",
     "place": "move all state of a site to a host, a label or a worker",
     "standby": "keep replicas for a later rescale with rhino",

@@ -161,6 +161,12 @@ class JournalNotes:
         """A savepoint exists."""
         self._note(EntryKind.SAVEPOINT, bytes=made.bytes, text=made.name)
 
+    def autoscale(self, told: Mapping[str, Any]) -> None:
+        """A decision, as plain values."""
+        what = f"{told['action']} ({told['rule']})" if told["to"] is None else f"-> {told['to']}"
+        text = f"{told['workers']} workers, {what}: {told['reason']}"
+        self._note(EntryKind.AUTOSCALE, operator=told["query"] or None, text=text, details=told)
+
     def _look_at_load(self) -> None:
         """After a batch, now and then, in a thread: batches do not wait for it."""
         pool, now = self._pool, time.monotonic()

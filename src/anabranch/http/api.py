@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
+from anabranch.http.autoscale_api import AutoscaleApi
 from anabranch.http.controlled import ControlledService
 from anabranch.http.move_book import CONTINUE, KINDS, ROLLBACK, MoveBook, picture
 from anabranch.http.operation import LIMIT, LIST, MOMENT, OBJECT, TEXT, Answer, ApiCall, Operation
@@ -146,6 +147,7 @@ class Api:
                 answers={200: LIST},
             ),
             *self._move_operations(),
+            *AutoscaleApi(self._service).operations(),
             Operation(
                 *("GET", "/savepoints", "savepoints", "All savepoints of the location"),
                 lambda _: (200, [_savepoint(each) for each in self._service.savepoints()]),

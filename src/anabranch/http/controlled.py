@@ -49,6 +49,12 @@ class ControlledService(Protocol):
     def recent_moves(self) -> list[MoveHandle]:
         """Running and recent reconfigurations, the oldest first."""
 
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        """Other settings of the autoscaler; those that count now."""
+
+    def autoscaler(self, limit: int = ...) -> dict[str, Any]:
+        """Settings and the last decisions, the newest last."""
+
     def savepoint(self, name: str) -> Savepoint:
         """Make a savepoint."""
 

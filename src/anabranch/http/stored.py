@@ -17,6 +17,7 @@ from anabranch.model.journal_entry import EntryKind
 from anabranch.model.ownership import Owned, by_number
 
 BATCHES_SHOWN = 100
+DECISIONS_SHOWN = 50
 
 
 class StoredService:
@@ -116,6 +117,15 @@ class StoredService:
     def standby(self, workers: int, **how: Any) -> NoReturn:
         """Nothing runs."""
         self._refuse()
+
+    def autoscale(self, **settings: Any) -> NoReturn:
+        """Nothing runs."""
+        self._refuse()
+
+    def autoscaler(self, limit: int = DECISIONS_SHOWN) -> dict[str, Any]:
+        """What was decided last; settings are not in the journal."""
+        decisions = [row["details"] for row in self._of(EntryKind.AUTOSCALE)]
+        return {"settings": {}, "decisions": decisions[-limit:]}
 
     def savepoint(self, name: str) -> NoReturn:
         """Nothing runs."""

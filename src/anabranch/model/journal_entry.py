@@ -26,6 +26,8 @@ class EntryKind(Enum):
     OWNERSHIP = "ownership"
     """Owners of key groups: all of them now and then, else those that have changed."""
     SAVEPOINT = "savepoint"
+    AUTOSCALE = "autoscale"
+    """A decision of the autoscaler that differs from the one before."""
     LOAD = "load"
     """How busy each worker was so far, and what it holds."""
     LOST = "entries-lost"

@@ -119,6 +119,13 @@ class ScriptedService:
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
 
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
+
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)
 
