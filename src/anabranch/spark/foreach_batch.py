@@ -47,7 +47,7 @@ _expected: list[Any] = []
 """One for each service whose operators may come when a query starts."""
 
 _FUNCTION = "_anabranch_function"
-"""Of a writer: what its user's function became."""
+"""Of a writer: the function that the user gave."""
 
 
 def watch(function: str, operator: str, definition_id: int, epochs: Epochs) -> None:
@@ -80,10 +80,10 @@ def unprepare() -> None:
 
 
 def look_after(writer: Any, df: DataFrame) -> None:
-    """The query of a writer will read another DataFrame: look after the operators in that one."""
-    watched = getattr(writer, _FUNCTION, None)
-    if watched is not None:
-        watched[:] = _watched(df)
+    """A writer starts a query of another DataFrame: look after the operators in that one."""
+    func = getattr(writer, _FUNCTION, None)
+    if func is not None and _original:
+        _original[0](writer, _checked(func, _watched(df)))
 
 
 def _begin() -> None:
@@ -99,12 +99,10 @@ def _end() -> None:
 
 def _replacement(original: Any) -> Any:
     @functools.wraps(original)
-    def foreach_batch(writer: Any, func: Callable[[DataFrame, int], None]) -> Any:
+    def foreach_batch(writer: Any, func: Any) -> Any:
         found = _watched(writer._df)
-        if not found and not _expected:
-            return original(writer, func)
-        setattr(writer, _FUNCTION, found)
-        return original(writer, _checked(func, found))
+        setattr(writer, _FUNCTION, func if callable(func) else None)
+        return original(writer, _checked(func, found) if found and callable(func) else func)
 
     return foreach_batch
 

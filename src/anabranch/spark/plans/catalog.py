@@ -52,8 +52,8 @@ WITHIN = Kind(
 AGGREGATE = Kind(
     "aggregate",
     "`groupBy().agg()`, `count()`, windows; SQL `GROUP BY`, `DISTINCT`",
-    SPARK,
-    "not taken over yet",
+    SERVICE,
+    "update and append mode; functions whose states Spark's expressions merge",
     "stateStoreSave",
 )
 SESSION = Kind(

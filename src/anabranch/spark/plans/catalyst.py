@@ -83,7 +83,7 @@ class Catalyst:
         analysis = self._catalyst.analysis
         plan = analysis.EliminateSubqueryAliases.apply(plan)
         plan = self._object(analysis, "EliminateView").apply(plan)
-        for rule in ("PushDownPredicates", "ColumnPruning"):
+        for rule in ("ReplaceExpressions", "PushDownPredicates", "ColumnPruning"):
             plan = self._object(optimizer, rule).apply(plan)
         return plan
 
@@ -141,16 +141,17 @@ class Catalyst:
         """One value or the other."""
         return self._expressions.If(condition, then, otherwise)
 
-    def substituted(self, expression: Node, of: Sequence[tuple[Node, Node]]) -> Node:
-        """The expression with other ones in place of attributes."""
-        if class_of(expression) == "AttributeReference":
-            identity = expression.exprId()
-            return next((new for old, new in of if old.exprId().equals(identity)), expression)
-        before = children(expression)
-        after = [self.substituted(child, of) for child in before]
-        if all(old is new for old, new in zip(before, after, strict=True)):
-            return expression
-        return expression.withNewChildren(self.seq(after))
+    def window(self, start: Node, end: Node, like: Node) -> Node:
+        """A window from its two columns, of the type of an attribute."""
+        names = [self._literal(name) for name in ("start", "end")]
+        made = self._expressions.CreateNamedStruct(self.seq([names[0], start, names[1], end]))
+        if not like.nullable():
+            return self._expressions.KnownNotNull(made)
+        literal = self._object(self._expressions, "Literal").create(None, like.dataType())
+        return self.when(self._expressions.IsNull(end), literal, made)
+
+    def _literal(self, value: Any) -> Node:
+        return self._object(self._expressions, "Literal").apply(value)
 
     def _seq_none(self) -> Any:
         return self._jvm.scala.Option.apply(None)

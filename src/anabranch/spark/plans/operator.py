@@ -42,6 +42,7 @@ class NodeInput:
     catalyst: Catalyst
     node: Node
     child: Node
+    output_mode: str
 
     def attributes(self) -> list[Node]:
         """The columns that the node reads."""
@@ -54,10 +55,16 @@ class NodeInput:
             raise StaysNative("its input has several columns with event time")
         return found[0] if found else None
 
-    def frame(self, columns: Sequence[tuple[Node, str]]) -> DataFrame:
-        """Expressions over the input, under names of ours."""
+    def frame(
+        self, columns: Sequence[tuple[Node, str]], given: Sequence[tuple[Node, Node]] = ()
+    ) -> DataFrame:
+        """Expressions over the input, under names of ours; they may use `given` attributes too."""
+        below = self.child
+        if given:
+            added = [self.catalyst.alias(value, a.name(), like=a) for a, value in given]
+            below = self.catalyst.project([*self.attributes(), *added], below)
         aliases = [self.catalyst.alias(expression, name) for expression, name in columns]
-        return self.catalyst.frame(self.catalyst.project(aliases, self.child))
+        return self.catalyst.frame(self.catalyst.project(aliases, below))
 
 
 def moment_of(catalyst: Catalyst, event_time: Node) -> Node:
@@ -79,11 +86,11 @@ def restored_columns(catalyst: Catalyst, attributes: Sequence[Node]) -> Callable
 
 
 def own_names(attributes: Sequence[Node]) -> list[str]:
-    """The columns' names, made different where they are not."""
+    """The columns' names, made different where they are not, without what PySpark takes apart."""
     seen = {HASH.lower(), GROUP.lower(), OP.lower()}
     names = []
     for attribute in attributes:
-        base = name = str(attribute.name())
+        base = name = str(attribute.name()).replace(".", "_").replace("`", "_")
         number = 2
         while name.lower() in seen:
             name, number = f"{base}_{number}", number + 1

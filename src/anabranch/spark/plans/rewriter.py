@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from anabranch.errors import InvalidArgument
 from anabranch.processor.sites import PlacedBy
 from anabranch.spark.plan import OperatorPlan
-from anabranch.spark.plans.catalog import DUPLICATES, TRANSFORM, WITHIN, Kind, kind_of
+from anabranch.spark.plans.aggregates import plan_aggregate
+from anabranch.spark.plans.catalog import AGGREGATE, DUPLICATES, TRANSFORM, WITHIN, Kind, kind_of
 from anabranch.spark.plans.catalyst import Catalyst, Node, children, class_of
 from anabranch.spark.plans.duplicates import plan_duplicates
 from anabranch.spark.plans.operator import NodeInput, Replacement, StaysNative
@@ -24,6 +25,7 @@ Planner = Callable[[NodeInput, PlacedBy | None], Replacement]
 PLANNERS: Mapping[str, Planner] = {
     DUPLICATES.name: plan_duplicates,
     WITHIN.name: plan_duplicates,
+    AGGREGATE.name: plan_aggregate,
 }
 
 LANES = "run_lane_"
@@ -136,7 +138,10 @@ class PlanRewriter:
             )
         try:
             (child,) = children(node)
-            return planner(NodeInput(self._catalyst, node, child), self._choice.placed_by)
+            return planner(
+                NodeInput(self._catalyst, node, child, self._words.output_mode),
+                self._choice.placed_by,
+            )
         except (InvalidArgument, AnalysisException) as error:
             raise StaysNative(str(error)) from error
 

@@ -104,9 +104,9 @@ class PlanTakeover:
             writer.option(name, value)
         about = Writer(writer)
         rewritten = self._rewritten(about)
+        look_after(writer, about.df if rewritten is None else rewritten)
         if rewritten is None:
             return original(writer, *args, **options)
-        look_after(writer, rewritten)
         with about.reading(rewritten):
             return original(writer, *args, **options)
 

@@ -1,0 +1,50 @@
+"""Aggregates under `service.enable()`, beside Spark's own, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.spark.beside import check_program
+
+from anabranch import StateService
+
+FUNCTIONS = """
+    count(*) n, count(v) nv, count(v, s) nvs, sum(v) sv, sum(x) sx, sum(d) sd, avg(v) av, avg(d) ad,
+    min(s) los, max(s) his, min(x) lox, max(x) hix, max(d) hid, min(ts) lots, max(b) hib,
+    stddev(v) sdv, var_pop(v) vp, skewness(v) sk, kurtosis(v) ku, corr(v, j) co, covar_samp(v, d) cs,
+    regr_slope(v, d) rs, regr_r2(v, d) r2, regr_count(v, d) rc, regr_avgx(v, d) ra,
+    bool_and(b) ba, bool_or(b) bo, bit_and(v) bia, bit_xor(v) bix, count_if(v > 0) ci,
+    max_by(j, ts) mb, min_by(j, ts) mib, try_sum(v) ts_v, try_sum(d) ts_d, try_avg(v) ta,
+    first(j) fj, last(j) lj, any_value(j) aj, mean(x) mx,
+    count(*) FILTER (WHERE v > 0) nf, sum(v) FILTER (WHERE s = 'x') sf, max(j) FILTER (WHERE b) mf,
+    sum(ts - timestamp '1970-01-01') iv
+"""
+
+
+@pytest.fixture(scope="module")
+def service(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StateService]:
+    location = tmp_path_factory.mktemp("state")
+    with StateService(spark, str(location), workers=2, fsync=False) as service:
+        yield service
+
+
+def sql(text: str) -> Callable[[DataFrame], DataFrame]:
+    """A program that is a query over the table `events`."""
+
+    def program(df: DataFrame) -> DataFrame:
+        df.createOrReplaceTempView("events")
+        return df.sparkSession.sql(text)
+
+    return program
+
+
+def test_functions(spark: SparkSession, service: StateService, tmp_path: Path) -> None:
+    program = sql(f"SELECT k, {FUNCTIONS} FROM events GROUP BY k HAVING count(*) > 1")
+    shown = check_program(spark, service, tmp_path, program, "update")
+    assert sum(map(len, shown.values())) > 15
