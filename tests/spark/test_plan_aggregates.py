@@ -48,3 +48,43 @@ def test_functions(spark: SparkSession, service: StateService, tmp_path: Path) -
     program = sql(f"SELECT k, {FUNCTIONS} FROM events GROUP BY k HAVING count(*) > 1")
     shown = check_program(spark, service, tmp_path, program, "update")
     assert sum(map(len, shown.values())) > 15
+
+
+WINDOWS = """
+    SELECT window.start s, window.end e, k, count(*) n, sum(v) sv, avg(x) ax, max(s) ms
+    FROM events GROUP BY window(ts, '10 seconds'), k
+    HAVING count(*) > 0 AND (k IS NULL OR k <> 'c')
+"""
+SLIDING = (
+    "SELECT window(ts, '12 seconds', '5 seconds') w, min(v) lo, count(v) n FROM events GROUP BY 1"
+)
+CHAINED = """
+    SELECT window(w, '20 seconds').end e, sum(n) n, max(total) m FROM (
+        SELECT window(ts, '5 seconds') w, k, count(*) n, sum(d) total FROM events GROUP BY 1, 2
+    ) GROUP BY window(w, '20 seconds')
+"""
+DISTINCT = "SELECT DISTINCT v, s FROM events WHERE j % 2 = 0"
+GLOBAL = "SELECT count(*) n, sum(v) sv, max(s) ms, first(k) IS NULL f FROM events WHERE v > 5"
+ROLLUP = "SELECT k, b, grouping_id() g, count(*) n FROM events GROUP BY ROLLUP (k, b)"
+KEYS = "SELECT x, d, ts, b, v % 3 m, count(*) n FROM events GROUP BY x, d, ts, b, v % 3"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        pytest.param(WINDOWS, "append", id="windows-append"),
+        pytest.param(WINDOWS, "update", id="windows-update"),
+        pytest.param(SLIDING, "append", id="sliding"),
+        pytest.param(CHAINED, "append", id="chained"),
+        pytest.param(DISTINCT, "update", id="distinct"),
+        pytest.param(GLOBAL, "update", id="global"),
+        pytest.param(ROLLUP, "update", id="rollup"),
+        pytest.param(KEYS, "update", id="keys"),
+    ],
+)
+def test_queries(
+    spark: SparkSession, service: StateService, tmp_path: Path, text: str, mode: str
+) -> None:
+    shown = check_program(spark, service, tmp_path, sql(text), mode)
+    assert sum(map(len, shown.values())) > 3

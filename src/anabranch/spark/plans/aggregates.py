@@ -100,7 +100,9 @@ def plan_aggregate(given: NodeInput, placed_by: PlacedBy | None) -> Replacement:
     # 1. Keys, and each row as a state of its own
     columns = [pair for key in parts.keys for pair in _key_columns(catalyst, key)]
     columns += [pair for each in parts.functions for pair in _state_columns(catalyst, each)]
-    none = [pair for each in parts.functions for pair in zip(each.buffer, each.initial, strict=True)]
+    none = [
+        pair for each in parts.functions for pair in zip(each.buffer, each.initial, strict=True)
+    ]
     frame = given.frame(columns, none)
     key_names = [name for key in parts.keys for name in key.names]
     keys = frame.select(*key_names).schema if key_names else StructType([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from anabranch.model.keyspace import GROUP, HASH, OP
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.plans.catalyst import Catalyst, Node, event_times, items, type_of
 
+_IDS = re.compile(r"#\d+L?")
+"""In names that Spark makes of expressions: they differ each time."""
+_TAKEN_APART = re.compile(r"[.`]")
 _NOT_COLUMNAR = ("VariantType", "GeometryType", "GeographyType", "CalendarIntervalType")
 
 
@@ -90,7 +94,7 @@ def own_names(attributes: Sequence[Node]) -> list[str]:
     seen = {HASH.lower(), GROUP.lower(), OP.lower()}
     names = []
     for attribute in attributes:
-        base = name = str(attribute.name()).replace(".", "_").replace("`", "_")
+        base = name = _TAKEN_APART.sub("_", _IDS.sub("", str(attribute.name())))
         number = 2
         while name.lower() in seen:
             name, number = f"{base}_{number}", number + 1
