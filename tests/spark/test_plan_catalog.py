@@ -37,7 +37,7 @@ def test_every_function_is_classified(spark: SparkSession) -> None:
     assert not set(aggregate_functions(spark)) - known, "put them into spark/plans/functions.py"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_functions_run_where_the_catalog_says(spark: SparkSession) -> None:
     df = spark.readStream.format("rate").load()
     df = df.selectExpr("value l", "double(value) x", "string(value) s", "value > 3 b")

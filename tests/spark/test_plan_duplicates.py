@@ -41,7 +41,7 @@ def many(df: DataFrame) -> DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", ["append", pytest.param("update", marks=pytest.mark.soak)])
 def test_all_kinds(spark: SparkSession, service: StateService, tmp_path: Path, mode: str) -> None:
     shown = check_program(spark, service, tmp_path, many, mode)
     for part in "01234":

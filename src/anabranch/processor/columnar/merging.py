@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.processor.columnar.aggregates import Measure
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
 from anabranch.processor.columnar.expressions import Expression, evaluate, rows_of
 from anabranch.processor.columnar.kernels import Kernel, States
+from anabranch.processor.columnar.sessions import SessionProcessor
 from anabranch.state.columnar.grouping import Segments
 from anabranch.state.columnar.values import flat
 
@@ -65,6 +67,54 @@ class ExpressionKernel(Kernel):
             for new, old in zip(merged, columns, strict=True)
         ]
         return joined, (counts + 1) // 2
+
+
+class StateMeasure(Measure):
+    """An aggregate whose rows arrive as states, and leave as states."""
+
+    def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
+        super().__init__(names[0], kernel, None)
+        object.__setattr__(self, "names", list(names))
+
+    names: list[str]
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        pairs = zip(self.names, self.kernel.fields, strict=True)
+        return [pa.field(name, field.type, field.nullable) for name, field in pairs]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Who knows what an expression does."""
+        return isinstance(self.kernel, ExpressionKernel)
+
+    def reduced(self, segments: Segments, rows: pa.Table, order: Any) -> States:
+        return self.kernel.merge(segments, [rows_of(each, order) for each in self.states(rows)])
+
+    def results(self, states: States) -> dict[str, Any]:
+        return dict(zip(self.names, states, strict=True))
+
+
+class MergedSessions(SessionProcessor):
+    """Sessions with such aggregates."""
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        names: Sequence[Sequence[str]],
+        output_schema: pa.Schema,
+        fingerprint: Sequence[str],
+    ) -> None:
+        measures = [StateMeasure(*each) for each in zip(kernels, names, strict=True)]
+        super().__init__(measures, output_schema, append=True, expires=True)
+        self._fingerprint = list(fingerprint)
+
+    @staticmethod
+    def _width(measures: Sequence[Measure]) -> int:
+        return sum(len(measure.kernel.fields) for measure in measures)
+
+    def describe(self) -> dict[str, Any]:
+        return {"operation": "sessions", "expressions": self._fingerprint}
 
 
 class MergeProcessor(ColumnarProcessor):

@@ -17,12 +17,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from anabranch.processor.columnar.api import ColumnarProcessor
 from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.kernels import Count, Kernel, Sum
-from anabranch.processor.columnar.merging import ExpressionKernel, MergeProcessor
+from anabranch.processor.columnar.merging import ExpressionKernel, MergedSessions, MergeProcessor
+from anabranch.processor.columnar.sessions import SESSION_END, SESSION_START
 from anabranch.processor.sites import PlacedBy
 from anabranch.spark.columnar import arrow_schema, with_hash
 from anabranch.spark.plan import OperatorPlan, check_site
+from anabranch.spark.plans.catalog import SESSION_MARK
 from anabranch.spark.plans.catalyst import (
     Catalyst,
     Node,
@@ -43,6 +46,9 @@ from anabranch.spark.plans.operator import (
 )
 from anabranch.state.columnar.layout import nullable
 
+SESSION = "__session"
+"""The result's column with the session."""
+
 DECLARATIVE = "org.apache.spark.sql.catalyst.expressions.aggregate.DeclarativeAggregate"
 
 
@@ -53,6 +59,7 @@ class _Key:
     attribute: Node
     expression: Node
     names: tuple[str, ...]
+    is_session: bool = False
 
     @property
     def is_window(self) -> bool:
@@ -91,38 +98,30 @@ class _Parts:
 
 
 def plan_aggregate(given: NodeInput, placed_by: PlacedBy | None) -> Replacement:
-    """Of an Aggregate without sessions, or a Distinct."""
+    """Of an Aggregate, or a Distinct."""
     catalyst = given.catalyst
     if given.output_mode == "complete":
         raise StaysNative("in complete mode, Spark refuses queries without aggregates of its own")
     parts = _parts(given)
     closing = _closing(parts.keys)
-    # 1. Keys, and each row as a state of its own
+    # 1. Keys, and each row as a state of its own; sessions are no keys, but found by the worker
     columns = [pair for key in parts.keys for pair in _key_columns(catalyst, key)]
     columns += [pair for each in parts.functions for pair in _state_columns(catalyst, each)]
     none = [
         pair for each in parts.functions for pair in zip(each.buffer, each.initial, strict=True)
     ]
     frame = given.frame(columns, none)
-    key_names = [name for key in parts.keys for name in key.names]
+    key_names = [name for key in parts.keys if not key.is_session for name in key.names]
     keys = frame.select(*key_names).schema if key_names else StructType([])
     by = placed_by if placed_by is not None and placed_by.column in keys.names else None
     check_site(by, keys.fields)
     # 2. The operator: keys and states come out of it
-    state = [field for each in parts.functions for field in each.fields]
-    output = StructType([*(StructField(f.name, f.dataType, f.nullable) for f in keys), *state])
+    shown = [StructField(f.name, f.dataType, f.nullable) for f in keys]
+    shown += [field_of(key.attribute, SESSION) for key in parts.keys if key.is_session]
+    output = StructType(shown + [field for each in parts.functions for field in each.fields])
     arrow = nullable(arrow_schema(output))
-    processor = MergeProcessor(
-        [each.kernel for each in parts.functions],
-        [each.names for each in parts.functions],
-        arrow,
-        fingerprint=_fingerprint(parts),
-        append=given.output_mode == "append",
-        expiry=closing,
-        idle=None if parts.keys else _idle(parts.functions),
-    )
     definition = ColumnarDefinition(
-        processor=processor,
+        processor=_processor(parts, arrow, given.output_mode, closing),
         key_schema=arrow_schema(keys),
         input_schema=arrow_schema(frame.schema),
         output_schema=arrow,
@@ -136,6 +135,26 @@ def plan_aggregate(given: NodeInput, placed_by: PlacedBy | None) -> Replacement:
         reads_clock=closing is not None,
     )
     return Replacement(plan, lambda result: _results(catalyst, parts, result))
+
+
+def _processor(
+    parts: _Parts, output: pa.Schema, output_mode: str, closing: str | None
+) -> ColumnarProcessor:
+    kernels = [each.kernel for each in parts.functions]
+    names = [each.names for each in parts.functions]
+    if any(key.is_session for key in parts.keys):
+        if closing is None or not kernels:
+            raise StaysNative("its sessions have no event time or no functions")
+        return MergedSessions(kernels, names, output, _fingerprint(parts))
+    return MergeProcessor(
+        kernels,
+        names,
+        output,
+        fingerprint=_fingerprint(parts),
+        append=output_mode == "append",
+        expiry=closing,
+        idle=None if parts.keys else _idle(parts.functions),
+    )
 
 
 # -- what the node computes --
@@ -157,9 +176,12 @@ def _keys(grouping: Sequence[Node]) -> list[_Key]:
     for expression, attribute, name in zip(
         grouping, attributes, own_names(attributes), strict=True
     ):
+        is_session = attribute.metadata().contains(SESSION_MARK)
         names = (f"{name}_start", f"{name}_end") if _is_window(attribute) else (name,)
+        if is_session:
+            names = (SESSION_START, SESSION_END)
         inside = expression.child() if class_of(expression) == "Alias" else expression
-        found.append(_Key(attribute, inside, names))
+        found.append(_Key(attribute, inside, names, is_session))
     return found
 
 
@@ -268,16 +290,21 @@ def _idle(functions: Sequence[_Function]) -> dict[str, Any]:
 
 def _results(catalyst: Catalyst, parts: _Parts, result: Node) -> Node:
     """Results from states, by Spark's expressions, then whatever the node makes of them."""
-    columns = iter(items(result.output()))
+    columns = {str(column.name()): column for column in items(result.output())}
     states, results = [], []
     for key in parts.keys:
-        value = next(columns)
-        if key.is_window:
-            value = catalyst.window(value, next(columns), key.attribute)
+        if key.is_session:
+            value = columns[SESSION]
+        elif key.is_window:
+            start, end = (columns[name] for name in key.names)
+            value = catalyst.window(start, end, key.attribute)
+        else:
+            value = columns[key.names[0]]
         states.append(catalyst.alias(value, key.attribute.name(), like=key.attribute))
         results.append(key.attribute)
     for each in parts.functions:
-        states += [catalyst.alias(next(columns), a.name(), like=a) for a in each.buffer]
+        own = zip(each.names, each.buffer, strict=True)
+        states += [catalyst.alias(columns[name], a.name(), like=a) for name, a in own]
         attribute, function = each.call.resultAttribute(), each.call.aggregateFunction()
         value = function.evaluateExpression()
         results.append(catalyst.alias(value, attribute.name(), like=attribute))

@@ -59,8 +59,8 @@ AGGREGATE = Kind(
 SESSION = Kind(
     "session",
     "`groupBy(session_window(...))`",
-    SPARK,
-    "not taken over yet; `service.group_by(..., window=agg.session(...))` is the same",
+    SERVICE,
+    "append mode; functions as above",
     "sessionWindowStateStoreSaveExec",
 )
 JOIN = Kind(
@@ -98,7 +98,7 @@ _BY_CLASS = {
     "TransformWithState": TRANSFORM,
     "TransformWithStateInPySpark": TRANSFORM,
 }
-_SESSION_MARK = "spark.sessionWindow"
+SESSION_MARK = "spark.sessionWindow"
 
 
 def kind_of(node: Node, output_mode: str) -> Kind | None:
@@ -118,7 +118,7 @@ def kind_of(node: Node, output_mode: str) -> Kind | None:
 def _has_session(aggregate: Node) -> bool:
     keys = items(aggregate.groupingExpressions())
     attributes = [key for key in keys if class_of(key) in ("AttributeReference", "Alias")]
-    return any(key.metadata().contains(_SESSION_MARK) for key in attributes)
+    return any(key.metadata().contains(SESSION_MARK) for key in attributes)
 
 
 def table() -> list[str]:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-ON_SERVICE = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ON_SERVICE = _names(
     """
     any any_value avg bit_and bit_or bit_xor bool_and bool_or corr count count_if covar_pop
     covar_samp every first first_value kurtosis last last_value max max_by mean min min_by
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
     skewness some std stddev stddev_pop stddev_samp sum try_avg try_sum var_pop var_samp variance
-    """.split()
+    """
 )
 """Spark has expressions that merge their states."""
 
 ON_SPARK: Mapping[str, frozenset[str]] = {
-    "keep all values of a group": frozenset(
+    "keep all values of a group": _names(
         """
         array_agg collect_list collect_set collect_union listagg median mode percentile
         percentile_cont percentile_disc string_agg
-        """.split()
+        """
     ),
-    "have a state in a format of Spark's own": frozenset(
+    "have a state in a format of Spark's own": _names(
         """
         approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
         approx_top_k_combine bitmap_and_agg bitmap_construct_agg bitmap_or_agg count_min_sketch
@@ -30,7 +35,7 @@ ON_SPARK: Mapping[str, frozenset[str]] = {
         percentile_approx theta_intersection_agg theta_sketch_agg theta_union_agg
         tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double
         tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer
-        """.split()
+        """
     ),
 }
 """By why."""

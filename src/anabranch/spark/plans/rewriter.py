@@ -12,7 +12,15 @@ from anabranch.errors import InvalidArgument
 from anabranch.processor.sites import PlacedBy
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.plans.aggregates import plan_aggregate
-from anabranch.spark.plans.catalog import AGGREGATE, DUPLICATES, TRANSFORM, WITHIN, Kind, kind_of
+from anabranch.spark.plans.catalog import (
+    AGGREGATE,
+    DUPLICATES,
+    SESSION,
+    TRANSFORM,
+    WITHIN,
+    Kind,
+    kind_of,
+)
 from anabranch.spark.plans.catalyst import Catalyst, Node, children, class_of
 from anabranch.spark.plans.duplicates import plan_duplicates
 from anabranch.spark.plans.operator import NodeInput, Replacement, StaysNative
@@ -26,6 +34,7 @@ PLANNERS: Mapping[str, Planner] = {
     DUPLICATES.name: plan_duplicates,
     WITHIN.name: plan_duplicates,
     AGGREGATE.name: plan_aggregate,
+    SESSION.name: plan_aggregate,
 }
 
 LANES = "run_lane_"
