@@ -264,19 +264,29 @@ class StateService(
         return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
 
     def enable(
-        self, names: Mapping[str, str] | None = None, *, placed_by: str | None = None
+        self,
+        names: Mapping[str, str] | None = None,
+        *,
+        placed_by: str | None = None,
+        strict: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on.
+        """Run the stateful operators of PySpark's own API on this service from now on.
 
-        State is kept under class names, or under those that `names` gives for classes. `placed_by`
-        is as for `group_by`, for streams that are grouped by a column of this name.
+        `transformWithState` is taken over when it is called, all others when their query starts
+        (docs/plans.md says which). What stays on Spark is told in one warning, or refused with
+        `strict`. `only` restricts this to some operators, such as {"transformWithState"}.
+
+        State is kept under class names and the names that `explain` shows, or under those that
+        `names` gives for them. `placed_by` is as for `group_by`, for streams that are grouped by a
+        column of this name.
         """
-        from anabranch.spark.enable import MethodTakeover
+        from anabranch.spark.enable import Enabled
 
         self._check_running()
         if self._enabled is None:
             by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
-            self._enabled = MethodTakeover(self._attach, is_free, names, by)
+            self._enabled = Enabled(self._attach, is_free, names, by, strict, only)
             self._enabled.start()
 
     def disable(self) -> None:
@@ -284,6 +294,14 @@ class StateService(
         if self._enabled is not None:
             self._enabled.stop()
             self._enabled = None
+
+    def explain(
+        self, df: DataFrame, output_mode: str = "append", query_name: str | None = None
+    ) -> None:
+        """Print which stateful operators of a query run here and which on Spark, and why."""
+        if self._enabled is None:
+            raise InvalidArgument("Call service.enable() first: explain shows what it does.")
+        self._enabled.plans.explain(df, output_mode, query_name)
 
     def _attach(
         self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None
