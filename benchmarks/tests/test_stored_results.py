@@ -15,7 +15,7 @@ from anabranch_bench.experiments.evaluation_report import from_json
 from anabranch_bench.experiments.many_workers import SizeCost
 from anabranch_bench.experiments.rescale_findings import RescaleFindings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks" / "results"
 PICTURES = sorted((ROOT / "docs" / "images").rglob("*.png"))
 
