@@ -51,7 +51,7 @@ def test_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
         stream.open_seconds = 0
         stream.batches(3, GOES_ON)
         assert cluster.is_lost(host)
-        assert not IN_FLIGHT.count(address)
+        stream.until(lambda: not IN_FLIGHT.count(address), 5)
         until(lambda: not is_alive(pid), "a zombie lives on", 2 * HOST_TIMEOUT)
 
 

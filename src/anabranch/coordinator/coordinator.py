@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.batch_watch import BatchWatch
-from anabranch.coordinator.bindings import Bindings, Place, Template
+from anabranch.coordinator.bindings import Bindings, StatePlace, Template
 from anabranch.coordinator.call_router import CallRouter
 from anabranch.coordinator.declared_sites import open_operator
 from anabranch.coordinator.epoch_writer import EpochWriter
@@ -96,7 +96,8 @@ class Coordinator:
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
         self._doubts = LaneDoubts(self._pool)
         self._user_code = UserCodeMonitor(
-            self._operators, self._is_query_running, self._pool.replace, user_code_timeout_s
+            *(self._operators, self._is_query_running, self._pool.replace),
+            *(user_code_timeout_s, self.notes),
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
@@ -171,12 +172,12 @@ class Coordinator:
         """
         number = next(self._definition_ids)
         template = Template(number, name, definition, tuple(initial), side)
-        self._open(template, Place(name), number)
+        self._open(template, StatePlace(name), number)
         self.bindings.add(template)
         return number
 
     def _open(
-        self, template: Template, place: Place, definition_id: int | None = None
+        self, template: Template, place: StatePlace, definition_id: int | None = None
     ) -> OperatorRecord:
         """Install a definition under a name; without a number, as a new one."""
         name = place.name

@@ -18,7 +18,7 @@ from anabranch.errors import (
     ServiceUnavailable,
     StaleRouting,
 )
-from anabranch.http.endpoint import Endpoint, TokenFile
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 """For a service whose token file is elsewhere."""
@@ -34,7 +34,7 @@ _ERRORS: dict[int, type[AnabranchError]] = {
 class ServiceClient:
     """A running service, from another process."""
 
-    def __init__(self, endpoint: Endpoint, token: str) -> None:
+    def __init__(self, endpoint: ServiceEndpoint, token: str) -> None:
         self.endpoint = endpoint
         self._token = token
         # Never by a proxy: the token is for this machine only.
@@ -43,7 +43,7 @@ class ServiceClient:
     @classmethod
     def of(cls, location: str) -> ServiceClient:
         """The service that runs on a location."""
-        endpoint = Endpoint.read(StateStore(location).look().blobs)
+        endpoint = ServiceEndpoint.read(StateStore(location).look().blobs)
         if endpoint is None:
             raise NotRunning(
                 f"No service listens for {location}. Does it run, with the extra ui and without "

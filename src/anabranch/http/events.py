@@ -17,7 +17,7 @@ ALIVE_SECONDS = 15.0
 """A comment, so that both ends notice when the other one is gone."""
 
 
-class Events:
+class EventStream:
     """Entries of the journal as server-sent events."""
 
     def __init__(self) -> None:

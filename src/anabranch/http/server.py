@@ -18,8 +18,8 @@ from anabranch.errors import InvalidArgument
 from anabranch.http.api import Api
 from anabranch.http.app import App
 from anabranch.http.controlled import ControlledService
-from anabranch.http.endpoint import Endpoint, TokenFile, this_host
-from anabranch.http.events import Events
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile, this_host
+from anabranch.http.events import EventStream
 from anabranch.http.guard import Guard
 from anabranch.http.metrics import Metrics
 from anabranch.http.tokens import Tokens
@@ -39,12 +39,12 @@ class HttpServer:
 
     def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
         self._blobs = blobs
-        self._tokens, self._events = Tokens(), Events()
+        self._tokens, self._events = Tokens(), EventStream()
         api = Api(service)
         metrics = Metrics(api.status)
         listening = _bind(port)
         port = listening.getsockname()[1]
-        self.endpoint = Endpoint(
+        self.endpoint = ServiceEndpoint(
             secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
         )
         hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]

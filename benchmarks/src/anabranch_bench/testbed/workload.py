@@ -143,7 +143,7 @@ class CheckedQuery:
             self._stage.tell("ended", query=self.name, error=str(error))
 
 
-class Oracle:
+class OrdersOracle:
     """The same computation, one row after the other."""
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     """
     verdict: dict[str, Any] = {"batches": {}, "again": 0, "wrong": []}
     for operator, query in stage.queries.items():
-        oracle = Oracle()
+        oracle = OrdersOracle()
         batches = {number: list(runs) for number, runs in list(query.batches.items())}
         latest: Rows = {}
         for number in range(len(batches)):
@@ -270,7 +270,7 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     return verdict
 
 
-def _check_state(stage: Stage, operator: str, oracle: Oracle) -> list[str]:
+def _check_state(stage: Stage, operator: str, oracle: OrdersOracle) -> list[str]:
     of = (operator, "chain") if operator == "chain" else (operator,)
     keys = list(range(CUSTOMERS))
     asked = [(site_of(key), key) for key in keys] if operator == "sites" else keys
