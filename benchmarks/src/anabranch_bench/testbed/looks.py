@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.cli.main import main
 from anabranch_bench.testbed.driver_program import Stage
-from anabranch_bench.testbed.workload import CUSTOMERS, WRONG_SHOWN, Oracle, note_of
+from anabranch_bench.testbed.workload import CUSTOMERS, WRONG_SHOWN, OrdersOracle, note_of
 
 
 def move_state(stage: Stage, number: int) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def tasks_by_host(stage: Stage) -> dict[str, int]:
 def wrong_rows(stage: Stage) -> list[str]:
     """What the state reader finds of the chain, compared row by row; its tasks are Spark's."""
     epoch = stage.service.status()["operators"]["chain"]["last_epoch"]
-    oracle = Oracle()
+    oracle = OrdersOracle()
     for number in range(epoch + 1):
         oracle.batch(number)
     chains = oracle.state()["chain"]

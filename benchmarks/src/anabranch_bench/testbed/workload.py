@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from anabranch.errors import ReconfigurationFailed
 from anabranch.spark.grouping import GroupedStream
 from anabranch_bench.testbed.driver_program import Stage
 
@@ -316,8 +318,12 @@ def move(stage: Stage, method: str, *args: Any, **kwargs: Any) -> int:
 def report(stage: Stage, number: int, seconds: float) -> dict[str, Any]:
     """Wait for a move; its report."""
     handle = stage.handles[number]
-    is_over = handle.wait(seconds)
-    return {"is_over": is_over, **json.loads(json.dumps(handle.report().as_json(), default=str))}
+    with suppress(ReconfigurationFailed):  # its outcome says so
+        handle.wait(seconds)
+    return {
+        "is_over": handle.is_done,
+        **json.loads(json.dumps(handle.report().as_json(), default=str)),
+    }
 
 
 def tasks_at_a_time(stage: Stage, count: int, seconds: float) -> int:
