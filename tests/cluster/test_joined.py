@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.cluster import faults, kinds, sites
 from tests.cluster.leftovers import AGENT
+from tests.cluster.namespaces import need_namespaces
 from tests.cluster.scene import (
     AFTER_TIMEOUT,
     HOST_TIMEOUT,
@@ -24,7 +25,6 @@ from tests.cluster.scene import (
 )
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch_bench.testbed.namespaces import why_not
 from anabranch_bench.testbed.workload import SITES
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -60,8 +60,7 @@ def test_an_agent_that_ends_without_a_word(scene: Scene) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("options", kinds.OF_STATE, ids=kinds.name_of)
 def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with JoinedScene(tmp_path, **options) as scene:
         kinds.check(scene, options, AGENT)
 
@@ -69,8 +68,7 @@ def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.soak
 def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
     """Key groups come to a host that cannot keep them; they do once it can."""
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with JoinedScene(tmp_path, backend="rocksdb", state_memory_bytes=64 << 20) as scene:
         host, start = scene.network.hosts[SMALL_DISK], time.time()
         host.fill_disk()
@@ -89,8 +87,7 @@ def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_site_goes_to_its_host_which_is_cut_off_and_returns(tmp_path: Path) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with JoinedScene(tmp_path, sites=list(SITES)) as scene:
         assert sites.go_and_come_back(scene) == 1.0, "All lanes are on the driver's host."
 

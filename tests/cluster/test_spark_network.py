@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cluster import faults, kinds, sites
+from tests.cluster.namespaces import need_namespaces
 from tests.cluster.scene import (
     AFTER_TIMEOUT,
     FENCED_SECONDS,
@@ -144,11 +145,13 @@ def test_drained_while_another_host_is_lost(scene: Scene, strategy: str) -> None
 @pytest.mark.parametrize("options", kinds.OF_STATE[:3], ids=kinds.name_of)
 def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
     """Lanes and the tasks of the reader are on the hosts, too."""
+    need_namespaces()
     with SparkScene(tmp_path, **options) as scene:
         kinds.check(scene, options, EXECUTOR)
 
 
 def test_a_site_goes_to_its_host_which_is_cut_off_and_returns(tmp_path: Path) -> None:
+    need_namespaces()
     with SparkScene(tmp_path, sites=list(SITES)) as scene:
         share = sites.go_and_come_back(scene)
         assert 0 < share < 1, "Some lanes are on the host of a site, and some elsewhere."
