@@ -7,12 +7,12 @@ DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker chromium page page-test test check format unit coverage soak demo demo-cluster bench docs clean
+.PHONY: help env java broker prometheus chromium page page-test test check format unit coverage soak demo demo-cluster bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 QUICK := tests/test_architecture.py tests/test_prose.py tests/test_deadlines.py tests/unit tests/protocol tests/simulation tests/contract
 # What covers the pure folders; the seed makes properties draw the same examples each time.
-COVERING := tests/protocol tests/unit/migration tests/unit/model --hypothesis-seed=0
+COVERING := tests/protocol tests/unit/autoscale tests/unit/migration tests/unit/model --hypothesis-seed=0
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,10 +43,13 @@ java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
 	@scripts/ensure-broker
 
+prometheus: ## Install Prometheus on Debian and Ubuntu (as root), for tests of metrics
+	@scripts/ensure-prometheus
+
 chromium: ## Install Chromium on Debian (as root), for tests of the page
 	@scripts/ensure-chromium
 
-test: check page-test coverage java broker chromium ## Everything: checks and all tests except soak (JOBS=2 at a time)
+test: check page-test coverage java broker prometheus chromium ## Everything: checks and all tests except soak (JOBS=2 at a time)
 	$(PYTEST) --durations=30
 
 check: $(STAMP) ## Lint, format, types, import layers, deadlines
@@ -63,7 +66,7 @@ format: $(STAMP) ## Fix what ruff can fix
 unit: $(STAMP) ## Quick tests of the package, under a minute: no JVM, no worker processes
 	$(PYTEST) $(QUICK)
 
-coverage: $(STAMP) ## Check that tests take every branch of protocol, migration and model
+coverage: $(STAMP) ## Check that tests take every branch of protocol, migration, autoscale and model
 	$(PYTEST) --cov --cov-report=term $(COVERING)
 
 soak: page java broker chromium ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)

@@ -21,7 +21,7 @@ from anabranch.model.ownership import changes, whole
 from anabranch.model.routing import Routing
 from anabranch.model.stats import TIMES
 from anabranch.processes.worker_pool import WorkerPool
-from anabranch.transport.messages.control import Status, WorkerStatus
+from anabranch.transport.messages.control import Status, UserCall, WorkerStatus
 from anabranch.transport.messages.lanes import LaneFailed
 
 LOAD_SECONDS = 15.0
@@ -111,6 +111,18 @@ class JournalNotes:
         about = {"incarnation": incarnation}
         self._note(EntryKind.WORKER_ENDED, worker=worker, text=reason, details=about)
 
+    def user_code_stuck(self, worker: WorkerId, call: UserCall, line: str) -> None:
+        """A call does not come back."""
+        about = {"operator": call.operator, "epoch": call.epoch, "seconds": call.seconds}
+        told = {name: getattr(call, name) for name in ("number", "method", "key", "stack")}
+        self._note(EntryKind.USER_CODE_STUCK, worker=worker, **about, text=line, details=told)
+
+    def user_code_back(self, worker: WorkerId, call: UserCall, seconds: float, line: str) -> None:
+        """One that was told of came back."""
+        about = {"operator": call.operator, "epoch": call.epoch, "seconds": round(seconds, 1)}
+        told = {"number": call.number, "method": call.method, "key": call.key}
+        self._note(EntryKind.USER_CODE_BACK, worker=worker, **about, text=line, details=told)
+
     def move_started(self, move: MoveHandle, wish: MoveWish) -> None:
         """A reconfiguration was asked for."""
         before, after = move.workers_before, move.workers_after
@@ -148,6 +160,12 @@ class JournalNotes:
     def savepoint(self, made: Savepoint) -> None:
         """A savepoint exists."""
         self._note(EntryKind.SAVEPOINT, bytes=made.bytes, text=made.name)
+
+    def autoscale(self, told: Mapping[str, Any]) -> None:
+        """A decision, as plain values."""
+        what = f"{told['action']} ({told['rule']})" if told["to"] is None else f"-> {told['to']}"
+        text = f"{told['workers']} workers, {what}: {told['reason']}"
+        self._note(EntryKind.AUTOSCALE, operator=told["query"] or None, text=text, details=told)
 
     def _look_at_load(self) -> None:
         """After a batch, now and then, in a thread: batches do not wait for it."""

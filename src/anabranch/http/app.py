@@ -24,24 +24,25 @@ from starlette.routing import Route
 
 from anabranch.http import problems
 from anabranch.http.api import Api
-from anabranch.http.events import Events
+from anabranch.http.events import EventStream
 from anabranch.http.guard import COOKIE
 from anabranch.http.metrics import Metrics
 from anabranch.http.openapi import PREFIX, document
-from anabranch.http.operation import Answer, Call, Operation
+from anabranch.http.operation import Answer, ApiCall, Operation
 from anabranch.http.page import PageFiles, enter
 from anabranch.http.problems import Problem
 from anabranch.http.schema import NotAsPromised, check, from_text
 from anabranch.http.tokens import SESSION_SECONDS, Tokens
 
 BODY_BYTES_MAX = 1 << 20
+BODY_SECONDS_MAX = 10.0
 THREADS = 4
 """Requests that ask the service at the same time; others wait."""
 CAUSE_HEADER = "x-anabranch-cause"
 CAUSES = ("command line", "page")
 """Who may say that it asks; others are the API."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class App:
     """Starlette's application for a service."""
 
     def __init__(
-        self, api: Api, events: Events, metrics: Metrics, tokens: Tokens, about: About
+        self, api: Api, events: EventStream, metrics: Metrics, tokens: Tokens, about: About
     ) -> None:
         self._api, self._events, self._metrics, self._tokens = api, events, metrics, tokens
         self._about, self._page = about, PageFiles()
@@ -89,7 +90,7 @@ class App:
         handlers: Any = {HTTPException: _refused, Exception: _failed}
         self.starlette = Starlette(routes=routes, exception_handlers=handlers)
 
-    def _endpoint(self, operation: Operation) -> Endpoint:
+    def _endpoint(self, operation: Operation) -> RequestHandler:
         async def endpoint(request: Request) -> Response:
             try:
                 call = await _call(operation, request)
@@ -174,7 +175,7 @@ class App:
         return found
 
 
-async def _call(operation: Operation, request: Request) -> Call:
+async def _call(operation: Operation, request: Request) -> ApiCall:
     query: dict[str, Any] = {}
     try:
         for name, text in request.query_params.multi_items():
@@ -195,7 +196,7 @@ async def _call(operation: Operation, request: Request) -> Call:
     key = request.headers.get("idempotency-key")
     if key is not None and len(key) > 200:
         raise Problem(400, "The Idempotency-Key is longer than 200 characters.")
-    return Call(request.path_params, query, body, cause if cause in CAUSES else "api", key)
+    return ApiCall(request.path_params, query, body, cause if cause in CAUSES else "api", key)
 
 
 async def _body(request: Request) -> Any:
@@ -203,10 +204,15 @@ async def _body(request: Request) -> Any:
     if kind != "application/json":
         raise Problem(415, "The body must be JSON: Content-Type: application/json.")
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > BODY_BYTES_MAX:
-            raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    try:
+        with anyio.fail_after(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > BODY_BYTES_MAX:
+                    raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    except TimeoutError:
+        text = f"The body did not come within {BODY_SECONDS_MAX:.0f} s. Send it at once."
+        raise Problem(408, text, connection="close") from None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

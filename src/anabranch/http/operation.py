@@ -16,7 +16,7 @@ MOMENT: Schema = {"type": "number", "minimum": 0, "maximum": 1e11}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request that fits the operation's document."""
 
     path: Mapping[str, str]
@@ -38,7 +38,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handle: Callable[[Call], Answer]
+    handle: Callable[[ApiCall], Answer]
     query: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     body: Schema | None = None

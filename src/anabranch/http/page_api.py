@@ -13,7 +13,7 @@ from anabranch.durability.blobs import BlobStore
 from anabranch.errors import AnabranchError
 from anabranch.http.controlled import ControlledService
 from anabranch.http.findings import Finding, Picture, findings
-from anabranch.http.operation import LIST, MOMENT, OBJECT, TEXT, Answer, Call, Operation
+from anabranch.http.operation import LIST, MOMENT, OBJECT, TEXT, Answer, ApiCall, Operation
 from anabranch.http.recovery import recovery
 from anabranch.http.tape import BACK_SECONDS, tape
 from anabranch.http.top_rows import top_rows
@@ -94,15 +94,15 @@ class PageApi:
             ),
         ]
 
-    def _group_loads(self, _: Call) -> Answer:
+    def _group_loads(self, _: ApiCall) -> Answer:
         groups = self._key_groups()
         return 200, {name: [each[name] for each in groups] for name in ("rows", "bytes")}
 
-    def _shares(self, _: Call) -> Answer:
+    def _shares(self, _: ApiCall) -> Answer:
         self._utilisation.look(self._status()["workers"])
         return 200, self._utilisation.shares()
 
-    def _findings(self, _: Call) -> Answer:
+    def _findings(self, _: ApiCall) -> Answer:
         status = self._status()
         self._utilisation.look(status["workers"])
         picture = Picture(
@@ -147,12 +147,12 @@ class PageApi:
             "seconds": forecast.seconds,
         }
 
-    def _tape(self, call: Call) -> Answer:
+    def _tape(self, call: ApiCall) -> Answer:
         since = call.query.get("since", time.time() - TAPE_SECONDS)
         content = self._service.history(since - BACK_SECONDS, call.query.get("until"))
         return 200, tape(content, since)
 
-    def _top(self, call: Call) -> Answer:
+    def _top(self, call: ApiCall) -> Answer:
         query = call.query
         found = top_rows(
             self._blobs,

@@ -17,6 +17,7 @@ from anabranch.model.journal_entry import EntryKind
 from anabranch.model.ownership import Owned, by_number
 
 BATCHES_SHOWN = 100
+DECISIONS_SHOWN = 50
 
 
 class StoredService:
@@ -75,6 +76,10 @@ class StoredService:
             "batches": [_batch(row) for row in batches[-BATCHES_SHOWN:]],
         }
 
+    def source_lag_rows(self) -> dict[str, int]:
+        """No query runs that could tell."""
+        return {}
+
     def key_groups(self) -> list[dict[str, Any]]:
         """Owners; loads of single key groups are in no journal."""
         return [
@@ -97,7 +102,11 @@ class StoredService:
         """Nothing runs."""
         self._refuse()
 
-    def drain(self, worker: str, **how: Any) -> NoReturn:
+    def place(self, site: str, on: str | None, **how: Any) -> NoReturn:
+        """Nothing runs."""
+        self._refuse()
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> NoReturn:
         """Nothing runs."""
         self._refuse()
 
@@ -105,9 +114,18 @@ class StoredService:
         """Nothing runs."""
         self._refuse()
 
-    def standby(self, workers: int) -> NoReturn:
+    def standby(self, workers: int, **how: Any) -> NoReturn:
         """Nothing runs."""
         self._refuse()
+
+    def autoscale(self, **settings: Any) -> NoReturn:
+        """Nothing runs."""
+        self._refuse()
+
+    def autoscaler(self, limit: int = DECISIONS_SHOWN) -> dict[str, Any]:
+        """What was decided last; settings are not in the journal."""
+        decisions = [row["details"] for row in self._of(EntryKind.AUTOSCALE)]
+        return {"settings": {}, "decisions": decisions[-limit:]}
 
     def savepoint(self, name: str) -> NoReturn:
         """Nothing runs."""

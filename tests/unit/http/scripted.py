@@ -43,17 +43,21 @@ class ScriptedService:
         busy = {"totals": {"applying": 3.0, "fetching": 0.0, "writing": 1.0, "sending": 0.5}}
         idle = {"totals": {"applying": 1.0, "fetching": 0.0, "writing": 0.0, "sending": 0.0}}
         worker = {"status": "up", "restarts": 1, "resident_bytes": 1 << 20, "key_groups": 2}
+        stuck = [{"operator": "totals", "seconds": seconds} for seconds in (12.0, 31.5)]
         batch = {"epoch": 7, "started": 1000.0, "seconds": 0.25, "stats": {}}
         return {
             "routing_version": self.routing_version,
             "workers": {
-                "w1": {**worker, "busy_seconds": busy},
-                "w2": {**worker, "busy_seconds": idle},
+                "w1": {**worker, "busy_seconds": busy, "stuck": []},
+                "w2": {**worker, "busy_seconds": idle, "stuck": stuck},
             },
             "operators": {
                 "totals": {"rows": 10, "bytes": 100, "last_epoch": 7, "batches": [batch]}
             },
         }
+
+    def source_lag_rows(self) -> dict[str, int]:
+        return {"totals": 12}
 
     def key_groups(self) -> list[dict[str, Any]]:
         return [
@@ -78,14 +82,14 @@ class ScriptedService:
             lambda _: (Progress(4, 1, 0, 0), {}),
             lambda *_: (),
             self._cancel,
-            lambda workers: self._ask("retarget", workers=workers),
+            lambda workers, cause: self._ask("retarget", workers=workers, cause=cause),
             how.get("cause", "program"),
         )
         self.moves.append(move)
         return move
 
-    def _cancel(self, move: MoveHandle) -> MoveHandle:
-        self.asked.append(("cancel", {"number": move.number}))
+    def _cancel(self, move: MoveHandle, cause: str) -> MoveHandle:
+        self.asked.append(("cancel", {"number": move.number, "cause": cause}))
         move.ended("It was cancelled.", {}, Progress(4, 1, 0, 0))
         return move
 
@@ -97,17 +101,30 @@ class ScriptedService:
     def move(self, key_groups: Any, to: str, **how: Any) -> Any:
         return self._ask("move", key_groups=key_groups, to=to, **how)
 
-    def drain(self, worker: str, **how: Any) -> Any:
-        return self._ask("drain", worker=worker, **how)
+    def place(self, site: str, on: str | None, **how: Any) -> Any:
+        return self._ask("place", site=site, on=on, **how)
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> Any:
+        if (worker is None) == (host is None):
+            raise InvalidArgument("drain() takes a worker or a host.")
+        named = {"worker": worker} if host is None else {"host": host}
+        return self._ask("drain", **named, **how)
 
     def rebalance(self, **how: Any) -> Any:
         return self._ask("rebalance", **how)
 
-    def standby(self, workers: int) -> Any:
-        return self._ask("standby", workers=workers)
+    def standby(self, workers: int, **how: Any) -> Any:
+        return self._ask("standby", workers=workers, **how)
 
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
+
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
 
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ owners = st.lists(st.sampled_from(WORKERS), min_size=8, max_size=8).map(tuple)
 def test_notes_give_back_the_owners(several: list[tuple[WorkerId, ...]]) -> None:
     routings = [Routing(version, each) for version, each in enumerate(several, 1)]
     owned = Owned().after(whole(routings[0]))
-    for before, after in itertools.pairwise(routings):
+    for before, after in pairwise(routings):
         owned = owned.after(changes(before, after))
         assert owned == Owned(after.version, after.owners)
     assert Owned.of([whole(routings[-1])]).owners == routings[-1].owners
