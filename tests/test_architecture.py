@@ -35,7 +35,7 @@ TEST_HELPERS = sorted(
 
 CAMEL_CASE = re.compile(r"_?[A-Z]+[a-z]\w*")
 
-PURE_FOLDERS = ("protocol", "migration", "model")
+PURE_FOLDERS = ("autoscale", "protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
 
 IMPURE = {

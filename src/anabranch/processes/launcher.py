@@ -215,6 +215,7 @@ class LocalLauncher:
 
 def _read_address(read_fd: int, worker: LocalWorker) -> str:
     ready, _, _ = select.select([read_fd], [], [], START_SECONDS_MAX)
+    # no limit: `select` has said that something is there
     text = os.read(read_fd, 65536) if ready else b""
     if not text:
         with contextlib.suppress(subprocess.TimeoutExpired):  # its end is about to be heard of

@@ -90,7 +90,7 @@ class CoordinatorProcess:
         if not self.is_alive:
             return
         checks = self.cluster.checks.hosts
-        before = checks.before(self.machine.fleet) if checks is not None else {}
+        before = checks.before(self, event) if checks is not None else {}
         effects = self.machine.handle(event)
         if checks is not None:
             checks.coordinator_step(self, event, before, effects)

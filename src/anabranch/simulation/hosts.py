@@ -164,6 +164,8 @@ class Hosts:
         self.watch = SimulatedWatch(self, self.in_flight.cancel)
         self.expected = rng.choice((2, 3, 3, 4))
         """How many hosts the service waits for at its start."""
+        self.join_rng: Random | None = None
+        """Chooses agents whose call to join comes twice; None: none does."""
         self.is_closed = False
         """Whether the scenario is over: nobody beats or tries again any more."""
         self.agent_count = 0

@@ -90,10 +90,19 @@ def run(args: argparse.Namespace) -> int:
 
 def line(result: RunResult | SideBySide) -> str:
     """A result for people."""
+    from anabranch.protocol.move_parts import ACROSS_HOSTS
+    from anabranch_bench.experiments.cluster import BYTES_ACROSS
     from anabranch_bench.reports.report import side_by_side_line, summary_line
     from anabranch_bench.results.run_result import RunResult
 
-    return summary_line(result) if isinstance(result, RunResult) else side_by_side_line(result)
+    if not isinstance(result, RunResult):
+        return side_by_side_line(result)
+    report = result.report
+    if BYTES_ACROSS not in report:
+        return summary_line(result)
+    state, sent = report["counters"].get(ACROSS_HOSTS, 0) / 1e6, report[BYTES_ACROSS] / 1e6
+    across = f"{state:,.1f} MB of state across hosts ({sent:,.0f} MB through network cards)"
+    return f"{summary_line(result)}, {across}"
 
 
 def _shown(found: Iterable[RunResult | SideBySide]) -> int:
@@ -116,4 +125,6 @@ def _code(found: Iterable[RunResult | SideBySide]) -> int:
     """Whether something is wrong, or takes longer than with Spark."""
     from anabranch_bench.results.run_result import RunResult
 
-    return int(not all(r.is_right if isinstance(r, RunResult) else r.passed for r in found))
+    return int(
+        not all(r.is_right and not r.error if isinstance(r, RunResult) else r.passed for r in found)
+    )

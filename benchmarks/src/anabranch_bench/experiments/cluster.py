@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Timeline, TimeWindow
 from anabranch.loadtest.loaded_query import Folders, Say
 from anabranch_bench.probes.machine import CoreTimes
@@ -29,6 +30,7 @@ GO_ON_SECONDS_MAX = 300.0
 BATCHES_AFTER = 4
 SPARK, ANABRANCH = "spark", "anabranch"
 LOSSES = ("executor killed", "host cut off")
+DONE = "done"
 NO_LONGER = "no longer than with Spark's own operator"
 BYTES_ACROSS = "bytes_across_hosts"
 """In a move's report: what left the hosts' network cards meanwhile, of Spark too."""
@@ -62,7 +64,7 @@ class ClusterBench:
         for what in self._settings.losses:
             yield self._losses(what)
 
-    def _moves(self, link: str) -> list[RunResult]:
+    def _moves(self, link: str) -> Iterator[RunResult]:
         s = self._settings
         with ExitStack() as closing:
             network, driver, _ = self._cluster(closing, HOSTS)
@@ -73,12 +75,17 @@ class ClusterBench:
             driver.call(f"{KEY_COUNTS}:begin", s.keys, s.payload_bytes, timeout=900)
             driver.call(f"{SHOW}:load", s.rate)
             turns = ClusterTurns(network, driver, s, link, self._say)
-            found = turns.take()
+            found: list[RunResult] = []
+            try:
+                found.extend(turns.take())
+            except AnabranchError:
+                yield from turns.done
+                raise
             wrong = driver.call(f"{KEY_COUNTS}:wrong_keys", s.keys, timeout=600)
         told = (f"{wrong:,} keys differ from a batch query",) if wrong else ()
         for run in found:
             run.verifications = [Verification("counts", s.keys, s.keys, told, wrong)]
-        return found
+            yield run
 
     def _losses(self, what: str) -> SideBySide:
         gaps: dict[str, list[float]] = {ANABRANCH: [], SPARK: []}
@@ -138,16 +145,19 @@ class ClusterTurns:
     say: Say
     move_seconds: float = 0.0
     """How long the last move took."""
+    done: list[RunResult] = field(default_factory=list)
 
     def take(self) -> list[RunResult]:
-        """Control, move, control, move, ..., control."""
-        found = [self._control(0)]
+        """Control, move, control, move, ..., control; `done` has them also after an error."""
+        self.done.append(self._control(0))
         for repeat in range(self.settings.repeat):
             for strategy in self.settings.strategies:
                 self.say(f"{self.link}: {strategy}, run {repeat + 1}")
-                turn = len(found) // 2
-                found += [self._move(strategy, turn), self._control(turn + 1)]
-        return found
+                turn = len(self.done) // 2
+                self.done.append(self._move(strategy, turn))
+                self._go_back()
+                self.done.append(self._control(turn + 1))
+        return self.done
 
     def _control(self, turn: int) -> RunResult:
         return self._turn(self._run(CONTROL, turn), lambda: time.sleep(self.move_seconds))
@@ -164,8 +174,18 @@ class ClusterTurns:
             run.moves = [MeasuredMove(window, {**report, BYTES_ACROSS: across})]
 
         self._turn(run, move)
-        self._moved(2, "live")
+        if run.report["outcome"] != DONE:
+            run.error = f"The move is not done: {run.report['outcome']}"
         return run
+
+    def _go_back(self) -> None:
+        """To 2 workers, from which the next move begins."""
+        report = self._moved(2, "live")
+        if report["outcome"] != DONE or len(report["workers_after"]) != 2:
+            raise AnabranchError(
+                f"The way back to 2 workers is not done: {report['outcome']}. The next move would "
+                "begin elsewhere: run the other strategies again with --strategies."
+            )
 
     def _moved(self, workers: int, strategy: str) -> dict[str, Any]:
         number = self.driver.call("move", "rescale", workers, strategy=strategy)

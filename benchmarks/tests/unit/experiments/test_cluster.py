@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch, Timeline
 from anabranch.loadtest.schedule import OpenLoop
 from anabranch_bench.experiments import cluster
@@ -25,6 +26,7 @@ class PretendedCluster:
         self.asked: list[tuple[Any, ...]] = []
         self.batches: list[Batch] = []
         self.sent = 0
+        self.outcome = "done"
 
     def call(self, name: str, *given: Any, **named: Any) -> Any:
         """What the driver program would answer."""
@@ -33,7 +35,12 @@ class PretendedCluster:
             self.sent += 1_000
             return 7
         if name == "report":
-            return {"bytes": 500, "groups": 3, "outcome": "done"}
+            return {
+                "bytes": 500,
+                "groups": 3,
+                "outcome": self.outcome,
+                "workers_after": ["w1", "w2"],
+            }
         now = time.time()
         first = self.batches[-1].end_row if self.batches else 0
         end = self.load.end_of_batch(first, now)
@@ -67,3 +74,17 @@ def test_moves_and_times_without_one_in_turns(monkeypatch: pytest.MonkeyPatch) -
         assert run.move is not None
         assert SETTINGS.seconds <= run.move.start < run.move.end <= run.end
         assert [control.repeat for control in runs.controls_of(run)] == [run.repeat, run.repeat + 1]
+
+
+def test_a_move_that_is_not_done_is_told_and_ends_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretended = PretendedCluster()
+    pretended.outcome = "failed"
+    monkeypatch.setattr(cluster, "_bytes_sent", lambda network: 0)
+    turns = ClusterTurns(
+        cast(Any, None), cast(Any, pretended), SETTINGS, "1gbit", lambda text: None
+    )
+    with pytest.raises(AnabranchError, match="way back to 2 workers is not done: failed"):
+        turns.take()
+    assert [run.error for run in turns.done] == ["", "The move is not done: failed"]
