@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 GET_BY = "spark.shuffle.io.connectionTimeout"
+RETRIES = "spark.shuffle.io.maxRetries"
 LOCALITY = "spark.locality.wait"
 NETWORK = "spark.network.timeout"
 
@@ -33,6 +34,9 @@ def slow_after_loss(setting: Callable[[str, str], str]) -> str | None:
             f"{GET_BY}={FETCH_SECONDS_MAX:g}s (now {fetch}: tasks wait so long for rows that a "
             "lost host was to send)"
         )
+    retries = setting(RETRIES, "3")
+    if retries.strip() != "0":
+        flaws.append(f"{RETRIES}=0 (now {retries}: they try again so often, as long each time)")
     wait = setting(LOCALITY, "3s")
     if _seconds(wait, 1e-3) > LOCALITY_SECONDS_MAX:
         flaws.append(f"{LOCALITY}=0 (now {wait}: tasks wait so long for a slot near their rows)")
@@ -40,7 +44,7 @@ def slow_after_loss(setting: Callable[[str, str], str]) -> str | None:
         return None
     return (
         "After the loss of a host, batches may stand still for longer than host_timeout and 10 s. "
-        f"Set {' and '.join(flaws)} when you make the Spark session; later it has no effect."
+        f"Set {', '.join(flaws)} when you make the Spark session; later it has no effect."
     )
 
 

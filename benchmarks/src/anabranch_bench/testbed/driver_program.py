@@ -86,6 +86,7 @@ def _session(url: str, address: str, folder: Path, settings: dict[str, str]) -> 
         # No task waits for a host on which its input is: all of it comes from the driver.
         "spark.locality.wait": "0",
         "spark.shuffle.io.connectionTimeout": "15s",
+        "spark.shuffle.io.maxRetries": "0",
         **settings,
     }
     return new_session(folder, memory="512m", more=own, master=url)
