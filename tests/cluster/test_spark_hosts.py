@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.leftovers import left_on, wait_for_nothing
 
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.hosts import Host
@@ -26,10 +27,10 @@ WORKER = "anabranch worker"
 def driver(
     loopback: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:
-    """An application with a service that has the defaults of a cluster, and state on disk."""
+    """A service with the defaults of a cluster, state on disk, and TLS as beyond loopback."""
     folder = tmp_path_factory.mktemp("application")
     with Driver(loopback.master, loopback.url, folder, {"spark.task.cpus": "0.99"}) as driver:
-        driver.call("start_service", workers=4, lanes=4, backend="rocksdb")
+        driver.call("start_service", workers=4, lanes=4, backend="rocksdb", tls=True)
         until(lambda: all_up(driver), driver)
         yield driver
 
@@ -141,16 +142,14 @@ def test_the_end_of_an_executor_and_a_host_that_hangs(
 def test_nothing_is_left(loopback: StandaloneCluster, driver: Driver, tmp_path: Path) -> None:
     """Neither by a service that is stopped, nor by a driver that is killed."""
 
-    def is_left() -> bool:
-        return any(host.find(WORKER) + host.find(ZYGOTE) for host in loopback.workers)
-
+    assert all(left_on(host) for host in loopback.workers)
     driver.call("stop_service")
-    until(lambda: not is_left(), driver, 20)
+    wait_for_nothing(loopback.workers, 20)
     assert not state_on_disk(loopback.workers[0])
     wanted = tmp_path / "data" / "state"
     driver.call("start_service", workers=2, lanes=2, backend="rocksdb", local_dir=str(wanted))
     until(lambda: all_up(driver), driver)
-    assert is_left()
+    assert all(left_on(host) for host in loopback.workers)
     assert wanted.is_dir(), "agents have not made the folder"
     driver.kill()
-    until(lambda: not is_left(), driver, 40)
+    wait_for_nothing(loopback.workers, 40)

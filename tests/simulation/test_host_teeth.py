@@ -22,10 +22,10 @@ from anabranch.protocol.fleet import RUNNING, Fleet, WorkerView
 from anabranch.protocol.leases import Claim, Claims, OwnLease
 from anabranch.protocol.reachability import Reachability
 from anabranch.simulation import worker as simulated
-from anabranch.simulation.in_flight import Call, InFlight
+from anabranch.simulation.in_flight import PendingCall, SimulatedCalls
 from anabranch.simulation.registry import SimulatedRegistry
 from anabranch.simulation.runner import run_seeds
-from anabranch.simulation.watch import Watch
+from anabranch.simulation.watch import SimulatedWatch
 
 SEEDS_MAX = 300
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -208,28 +208,28 @@ def broken_streams_do_not_matter(patch: pytest.MonkeyPatch) -> None:
 
 def deaths_are_not_pushed(patch: pytest.MonkeyPatch) -> None:
     """Lanes and workers do not hear which processes are gone."""
-    patch.setattr(Watch, "gone", lambda self, processes: None)
+    patch.setattr(SimulatedWatch, "gone", lambda self, processes: None)
 
 
 def addresses_stay_gone(patch: pytest.MonkeyPatch) -> None:
     """Nobody hears that somebody listens again at an address at which nobody was."""
-    tell = Watch._tell
+    tell = SimulatedWatch._tell
 
-    def only_gone(self: Watch, gone: tuple[str, ...], here: tuple[str, ...]) -> None:
+    def only_gone(self: SimulatedWatch, gone: tuple[str, ...], here: tuple[str, ...]) -> None:
         if gone:
             tell(self, gone, ())
 
-    patch.setattr(Watch, "_tell", only_gone)
+    patch.setattr(SimulatedWatch, "_tell", only_gone)
 
 
 def silence_is_endured(patch: pytest.MonkeyPatch) -> None:
     """A call without a sign of life is waited for."""
 
-    def look(self: InFlight, call: Call) -> None:
+    def look(self: SimulatedCalls, call: PendingCall) -> None:
         if call in self._calls.get(call.caller, ()) and not self.hosts.is_closed:
             self._look_later(call)
 
-    patch.setattr(InFlight, "_look", look)
+    patch.setattr(SimulatedCalls, "_look", look)
 
 
 def starts_are_awaited_for_ever(patch: pytest.MonkeyPatch) -> None:

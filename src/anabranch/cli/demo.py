@@ -80,7 +80,7 @@ class Sink:
 
 
 @dataclass(frozen=True)
-class Change:
+class DemoMove:
     """A reconfiguration, in seconds since the load began."""
 
     name: str
@@ -97,7 +97,7 @@ class DemoRun:
     cores: int | None
     load_average: float
     timeline: Timeline
-    changes: list[Change]
+    changes: list[DemoMove]
 
     @property
     def about(self) -> str:
@@ -120,7 +120,7 @@ class DemoRun:
         """A run that was made before."""
         from anabranch.loadtest.latency import Timeline
 
-        changes = [Change(**change) for change in told["changes"]]
+        changes = [DemoMove(**change) for change in told["changes"]]
         timeline = Timeline.from_json(told["timeline"])
         return cls(timeline=timeline, changes=changes, **told["demo"])
 
@@ -132,7 +132,7 @@ def run_demo(args: argparse.Namespace) -> int:
     check(args.strategy, {})
     check_folders(args, "plot", "json")
     if args.stored:
-        show(_read(args.stored), args.plot)
+        show(_read(args.stored), args.plot, args.stored)
         return 0
     check_java()
     made, load_average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
@@ -152,7 +152,7 @@ def run_demo(args: argparse.Namespace) -> int:
         if args.json:
             text = json.dumps(run.to_json(), separators=(",", ":"))
             args.json.write_text(f"{text}\n", encoding="utf-8")
-        show(run, args.plot)
+        show(run, args.plot, args.json)
         return _verdict(sink, query.next_row)
 
 
@@ -187,7 +187,7 @@ def orders_query(spark: SparkSession, service: StateService) -> Callable[[Path],
 
 def _run(
     query: LoadedQuery, service: StateService, args: argparse.Namespace
-) -> tuple[Timeline, list[Change]]:
+) -> tuple[Timeline, list[DemoMove]]:
     print(f"Warming up with {WARM_UP_ROWS:,} orders of {CUSTOMERS:,} customers ...", flush=True)
     query.burst(WARM_UP_ROWS, WARM_UP_ROWS // 8, lambda _: None)
     load = query.open(args.rate)
@@ -207,7 +207,7 @@ def _run(
         while not move.wait(0.2):
             watch.line(move.progress)
         end = time.time() - load.started
-        changes.append(Change(name, start, end, str(move.report())))
+        changes.append(DemoMove(name, start, end, str(move.report())))
         watch.line(1.0)
         watch.steady(args.seconds)
     query.drain(watch.left)
@@ -254,8 +254,8 @@ class _Watch:
         print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{done}", flush=True)
 
 
-def show(run: DemoRun, plot: Path) -> None:
-    """Print latencies and reports; draw the picture."""
+def show(run: DemoRun, plot: Path, kept: Path | None) -> None:
+    """Print latencies and reports; draw the picture, which names the file that has the run."""
     from anabranch.loadtest.latency import TimeWindow
 
     timeline, changes = run.timeline, run.changes
@@ -273,10 +273,12 @@ def show(run: DemoRun, plot: Path) -> None:
     for change in changes:
         print(f"\n{change.report}")
     try:
+        from anabranch.loadtest.picture_source import note_source
         from anabranch.loadtest.timeline_plot import plot_timeline
 
         marks = [(c.name, c.start, c.end) for c in changes]
         plot_timeline(timeline, marks, plot, run.about)
+        note_source(plot, kept)
         print(f"\nLatency over time, with the moves marked: {plot}")
     except ValueError as error:  # without matplotlib
         print(f"\n{error}")

@@ -27,7 +27,7 @@ from anabranch.model.host import HostFacts
 from anabranch.model.ids import AgentId, HostId, WorkerId
 from anabranch.processes.environment import driver_environment
 from anabranch.protocol.coordinator_messages import HostJoined, HostLost
-from anabranch.protocol.leases import Answer, Claims, LeaseTimes, Loss
+from anabranch.protocol.leases import Claims, JoinAnswer, LeaseTimes, Loss
 from anabranch.transport.messages.hosts import (
     Beat,
     BeatReply,
@@ -231,13 +231,13 @@ class HostRegistry:
                 return self._refusal(IS_OVER, is_final=True)
             answer, loss = self._claims.join(host, request.agent, time.monotonic())
             self._lose(loss)
-            if answer in (Answer.WELCOME, Answer.AGAIN):
+            if answer in (JoinAnswer.WELCOME, JoinAnswer.AGAIN):
                 room = capacity(request.facts, self._worker_bytes)
                 self._joining.setdefault(request.agent, _record(request, room))
             self._changed.notify_all()
-        if answer is Answer.TAKEN:
+        if answer is JoinAnswer.TAKEN:
             return self._refusal(f"Host {host} has an agent already: this one is not needed.")
-        if answer is Answer.GIVEN_UP:
+        if answer is JoinAnswer.GIVEN_UP:
             return self._refusal(f"This agent of host {host} was given up.")
         where, times = self._proof, self._times
         return JoinReply(

@@ -70,7 +70,7 @@ class Launcher(Protocol):
         """Nothing will be started any more."""
 
 
-class Process(Protocol):
+class StartedProcess(Protocol):
     """What both ways of starting a process give; `subprocess.Popen` is one."""
 
     @property
@@ -88,7 +88,7 @@ class Process(Protocol):
 class LocalWorker:
     """A worker on this machine."""
 
-    process: Process
+    process: StartedProcess
     input_fd: int
     """Write end of the pipe that its configuration comes by, and that ends with the driver."""
     address: str
@@ -195,7 +195,7 @@ class LocalLauncher:
 
     def _spawn(
         self, worker: str, input_fd: int, ready_fd: int, error_fd: int | None = None
-    ) -> Process:
+    ) -> StartedProcess:
         if self._nursery is not None:
             fds = (input_fd, ready_fd) if error_fd is None else (input_fd, ready_fd, error_fd)
             return self._nursery.fork(worker, *fds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.model.ids import AgentId, WorkerId
-from anabranch.protocol.leases import Answer, LeaseTimes, OwnLease
+from anabranch.protocol.leases import JoinAnswer, LeaseTimes, OwnLease
 from anabranch.simulation.lease_checks import OwnLeaseCheck
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class SimulatedAgent:
         if not self.has_joined:
             self.end_all("hears nothing")
 
-    def answered(self, answer: Answer, asked: float) -> None:
+    def answered(self, answer: JoinAnswer, asked: float) -> None:
         """The coordinator's answer."""
         if not self.is_alive or self.has_joined:
             return
-        if answer in (Answer.TAKEN, Answer.GIVEN_UP):
+        if answer in (JoinAnswer.TAKEN, JoinAnswer.GIVEN_UP):
             self.end_all(f"is told to return: {answer.value}")
             return
         self.has_joined = True

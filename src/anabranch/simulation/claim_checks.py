@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.model.ids import AgentId, HostId
-from anabranch.protocol.leases import Answer, Loss
+from anabranch.protocol.leases import JoinAnswer, Loss
 from anabranch.simulation.agent import TIMES
 from anabranch.simulation.checks import Failure
 
@@ -39,16 +39,16 @@ class ClaimChecks:
         self._holders: dict[HostId, Holder] = {}
         self._given_up: set[AgentId] = set()
 
-    def asked(self, agent: SimulatedAgent, answer: Answer, now: int) -> None:
+    def asked(self, agent: SimulatedAgent, answer: JoinAnswer, now: int) -> None:
         """An agent wanted to join; the loss that this has caused comes after."""
         holder = self._holders.get(agent.host)
-        if answer in (Answer.WELCOME, Answer.AGAIN) and agent.id in self._given_up:
+        if answer in (JoinAnswer.WELCOME, JoinAnswer.AGAIN) and agent.id in self._given_up:
             raise Failure(f"{agent.end} was given up, and is told: {answer.value}")
-        if answer is Answer.WELCOME:
+        if answer is JoinAnswer.WELCOME:
             if holder is not None and holder.is_well(now):
                 raise Failure(f"{agent.end} takes the place of {holder.agent}, which is well")
             self._holders[agent.host] = Holder(agent.id, now)
-        elif answer is Answer.AGAIN and holder is not None:
+        elif answer is JoinAnswer.AGAIN and holder is not None:
             holder.heard = now
 
     def lost(self, loss: Loss) -> None:

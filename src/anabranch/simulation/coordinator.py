@@ -11,7 +11,7 @@ from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import initial_routing
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.exhaustive import unhandled
-from anabranch.simulation.launcher import START_TICKS, DriverLauncher, Launcher
+from anabranch.simulation.launcher import START_TICKS, DriverLauncher, SimulatedLauncher
 from anabranch.simulation.oracle import GROUPS, OPERATOR
 from anabranch.simulation.order_handler import Job
 from anabranch.simulation.registry import SimulatedRegistry
@@ -58,7 +58,7 @@ class CoordinatorProcess:
         for effect in effects:
             self._perform(effect)
 
-    def _launcher(self) -> Launcher:
+    def _launcher(self) -> SimulatedLauncher:
         hosts = self.cluster.hosts
         return DriverLauncher(self) if hosts is None else SimulatedRegistry(self, hosts)
 

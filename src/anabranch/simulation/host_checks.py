@@ -50,7 +50,7 @@ class HostChecks:
 
     def before(
         self, process: CoordinatorProcess, event: control.Event
-    ) -> dict[WorkerId, host_invariants.Place]:
+    ) -> dict[WorkerId, host_invariants.WorkerPlace]:
         """Where workers are, and would like to be."""
         if process is not self._voted:
             self._voted, self._votes = process, VoteChecks()
@@ -61,7 +61,7 @@ class HostChecks:
         self,
         process: CoordinatorProcess,
         event: control.Event,
-        before: dict[WorkerId, host_invariants.Place],
+        before: dict[WorkerId, host_invariants.WorkerPlace],
         effects: list[control.Effect],
     ) -> None:
         """The coordinator has decided about hosts and workers."""

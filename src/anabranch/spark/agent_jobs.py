@@ -117,7 +117,7 @@ def _address_of(host: HostId | None) -> str | None:
 
 
 @dataclass(slots=True)
-class Ending:
+class JobEnding:
     """How a job ended."""
 
     text: str
@@ -140,7 +140,7 @@ class AgentJob:
         self.host = config.facts.host
         self._profile, self._labels = profile, labels
         self.group = f"anabranch-agent-{next(_numbers)}-{self.host or 'dedicated'}"
-        self.ending: Ending | None = None
+        self.ending: JobEnding | None = None
         """None: it runs."""
         self._context = context
         self.carrier = f"{SPARK} {self.group}"
@@ -184,9 +184,9 @@ class AgentJob:
                 interruptOnCancel=True,
             )
             (said,) = self._task().collect()
-            self.ending = Ending(said, True)
+            self.ending = JobEnding(said, True)
         except BaseException as error:  # cancelled, executors lost, Spark stopped
-            self.ending = Ending(_reason(error), False)
+            self.ending = JobEnding(_reason(error), False)
         finally:
             self._on_end()
 

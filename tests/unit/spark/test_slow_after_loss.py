@@ -26,7 +26,7 @@ def test_nothing_is_said_where_all_is_set(settings: dict[str, str]) -> None:
 
 
 def test_what_is_missing_is_said_with_its_value() -> None:
-    assert "spark.shuffle.io.connectionTimeout=15s (now 120s: " in said({})
+    assert "spark.shuffle.io.connectionTimeout=8s (now 120s: " in said({})
     assert "spark.shuffle.io.maxRetries=0 (now 3: " in said({})
     assert "spark.locality.wait=0 (now 3s: " in said({})
     assert "when you make the Spark session" in said({})

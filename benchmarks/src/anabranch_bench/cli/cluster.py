@@ -17,13 +17,14 @@ from anabranch_bench.cli.experiment import (
     FROM,
     print_each,
     print_head,
+    read_stored,
     settings_of,
     stored_results,
 )
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.experiments.cluster import Loss, MoveRun
+    from anabranch_bench.experiments.cluster import ClusterMove, HostLoss
 
 LOSSES = {"executor": "executor killed", "host": "host cut off"}
 
@@ -55,22 +56,24 @@ def register(kinds: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run and print; the exit code says whether all results were right."""
+    """Run and print; the exit code says whether all moves were done and all results right."""
     from anabranch.migration.strategies import STRATEGIES, check
     from anabranch_bench.experiments.cluster import (
         ClusterBench,
+        ClusterMove,
         ClusterSettings,
-        Loss,
-        MoveRun,
+        HostLoss,
     )
     from anabranch_bench.testbed.namespaces import why_not
 
     if args.stored:
-        moves = stored_results(args, "cluster", "strategy", MoveRun.from_json)
-        losses = stored_results(args, "cluster", "side", Loss.from_json)
-        print_each(moves, MoveRun.line, False)
-        print_each(losses, Loss.line, False)
-        return 0
+        head = read_stored(args.stored, "cluster")[0]
+        moves = stored_results(args, "cluster", "strategy", ClusterMove.from_json)
+        losses = stored_results(args, "cluster", "side", HostLoss.from_json)
+        print(f"{head['settings']['keys']:,} keys, {head['settings']['rate']:,.0f} rows a second")
+        stored: list[ClusterMove | HostLoss] = [*moves, *losses]
+        print_each(stored, _line, False)
+        return int(not all(result.is_right for result in stored))
     strategies = tuple(args.strategies or STRATEGIES)
     for strategy in strategies:
         check(strategy, {})
@@ -88,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
     with closing(Scratch()) as scratch:
         bench = ClusterBench(scratch.path, settings, show_progress)
         found = print_each(bench.run(), _line, args.json)
-    return int(any(isinstance(result, Loss) and result.wrong for result in found))
+    return int(not all(result.is_right for result in found))
 
 
-def _line(result: MoveRun | Loss) -> str:
+def _line(result: ClusterMove | HostLoss) -> str:
     return result.line()
