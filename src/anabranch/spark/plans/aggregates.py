@@ -273,6 +273,7 @@ def _state_columns(catalyst: Catalyst, each: _Function) -> list[tuple[Node, str]
     condition = each.call.filter()
     if condition.isDefined():
         pairs = zip(states, each.buffer, strict=True)
+        # no limit: an option of Scala, which does not wait
         states = [catalyst.when(condition.get(), state, none) for state, none in pairs]
     return list(zip(states, each.names, strict=True))
 

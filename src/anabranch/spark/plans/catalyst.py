@@ -107,6 +107,7 @@ class Catalyst:
     def physical_aggregation(self, aggregate: Node) -> tuple[list[Node], list[Node], list[Node]]:
         """How Spark itself takes an Aggregate apart: keys, functions, results."""
         found = self._object(self._catalyst.planning, "PhysicalAggregation").unapply(aggregate)
+        # no limit: an option of Scala, which does not wait
         parts = found.get()
         return items(parts._1()), items(parts._2()), items(parts._3())
 

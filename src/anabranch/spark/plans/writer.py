@@ -53,6 +53,7 @@ class Writer:
     def option(self, name: str) -> str | None:
         """An option as it was given."""
         found = self._field("extraOptions").get(self._jwrite).get(name)
+        # no limit: an option of Scala, which does not wait
         return str(found.get()) if found.isDefined() else None
 
     @contextmanager
