@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.cluster.record import RECORD
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.namespaces import NamespacedHost, Network
 from anabranch_bench.testbed.standalone import StandaloneCluster
+from anabranch_bench.testbed.workload import NOTE_LETTERS
 
 HOSTS = ("h1", "h2", "h3")
 SMALL_DISK = "h3"
@@ -49,8 +51,9 @@ class Scene(ABC):
 
     lanes = 2
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        """Options of the service."""
+    def __init__(self, folder: Path, letters: int = NOTE_LETTERS, **options: Any) -> None:
+        """Length of the note that each customer has, and options of the service."""
+        self._letters = letters
         self.folder, self._options = folder, options
         self._is_late = options.get("checkpoint") in ("unaligned", "independent")
         self._started = time.time()
@@ -67,7 +70,7 @@ class Scene(ABC):
             self._start_service()
             self.say(f"service with {self.hosts_of_workers()}")
             for operator in QUERIES:
-                self.driver.call("start_query", operator)
+                self.driver.call("start_query", operator, letters=self._letters)
             for operator in QUERIES:
                 self.driver.wait_for("batch", 180, query=operator, number=STEADY_BATCHES)
             self.say(f"{', '.join(QUERIES)} run")
@@ -193,7 +196,7 @@ class Scene(ABC):
                 kept.write_bytes(log.read_bytes())
 
     def _batches_after(self, since: float) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {operator: [] for operator in QUERIES}
+        found: defaultdict[str, list[float]] = defaultdict(list)
         for told in list(self.driver.events):
             if told["event"] == "batch" and told["at"] > since:
                 found[told["query"]].append(round(told["at"] - since, 1))
