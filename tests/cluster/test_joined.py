@@ -15,14 +15,8 @@ import pytest
 from tests.cluster import faults, kinds, sites
 from tests.cluster.leftovers import AGENT
 from tests.cluster.namespaces import need_namespaces
-from tests.cluster.scene import (
-    AFTER_TIMEOUT,
-    HOST_TIMEOUT,
-    SMALL_DISK,
-    JoinedScene,
-    Scene,
-    Stage,
-)
+from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, SMALL_DISK, Scene
+from tests.cluster.scenes import JoinedScene, Stage
 
 from anabranch.migration.strategies import STRATEGIES
 from anabranch_bench.testbed.workload import SITES
