@@ -35,7 +35,7 @@ from anabranch.migration.steps import (
     Steps,
     Together,
 )
-from anabranch.migration.strategies import steps_of
+from anabranch.migration.strategies import STANDBY, steps_of
 from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.host_layout import HERE, HostsNow, are_apart, lay_out
@@ -130,7 +130,8 @@ def forecast(
     else:
         size = sum(bytes_of.get(move.group, 0) for move in moves)
     rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
-    waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if moves else 0
+    is_short = moves and strategy != STANDBY  # whose steps have no end
+    waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if is_short else 0
     seconds = size / rate + waits * batch_seconds
     hosts = {**places, **after.hosts}
     across = sum(

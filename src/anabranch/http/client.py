@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +25,8 @@ from anabranch.http.endpoint import ServiceEndpoint, TokenFile
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 """For a service whose token file is elsewhere."""
 CALL_SECONDS_MAX = 120.0
+AGAIN_SECONDS = 1.0
+"""Before a request whose answer was lost is sent again, with the same Idempotency-Key."""
 _ERRORS: dict[int, type[AnabranchError]] = {
     400: InvalidArgument,
     404: InvalidArgument,
@@ -34,14 +38,16 @@ _ERRORS: dict[int, type[AnabranchError]] = {
 class ServiceClient:
     """A running service, from another process."""
 
-    def __init__(self, endpoint: ServiceEndpoint, token: str) -> None:
-        self.endpoint = endpoint
+    def __init__(
+        self, endpoint: ServiceEndpoint, token: str, seconds_max: float = CALL_SECONDS_MAX
+    ) -> None:
+        self.endpoint, self._seconds_max = endpoint, seconds_max
         self._token = token
         # Never by a proxy: the token is for this machine only.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
-    def of(cls, location: str) -> ServiceClient:
+    def of(cls, location: str, seconds_max: float = CALL_SECONDS_MAX) -> ServiceClient:
         """The service that runs on a location."""
         endpoint = ServiceEndpoint.read(StateStore(location).look().blobs)
         if endpoint is None:
@@ -50,7 +56,7 @@ class ServiceClient:
                 f"http=False? `anabranch status {location}` says when it ended."
             )
         token = os.environ.get(TOKEN_VARIABLE) or TokenFile(endpoint).read()
-        return cls(endpoint, token)
+        return cls(endpoint, token, seconds_max)
 
     def get(self, path: str, **query: Any) -> Any:
         """Look at something."""
@@ -61,7 +67,18 @@ class ServiceClient:
         """Change something."""
         return self._call("POST", path, {} if body is None else body)
 
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def begin(self, request: Mapping[str, Any]) -> Any:
+        """Ask for a reconfiguration, once: if the answer is lost, the same is asked again."""
+        key = secrets.token_hex(16)
+        try:
+            return self._call("POST", "/moves", request, key)
+        except NotRunning:
+            time.sleep(AGAIN_SECONDS)
+            return self._call("POST", "/moves", request, key)
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> Any:
         request = urllib.request.Request(
             f"{self.endpoint.url}/api/v1{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -72,8 +89,10 @@ class ServiceClient:
             },
             method=method,
         )
+        if key is not None:
+            request.add_header("Idempotency-Key", key)
         try:
-            with self._opener.open(request, timeout=CALL_SECONDS_MAX) as answer:
+            with self._opener.open(request, timeout=self._seconds_max) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             raise _error(error) from None

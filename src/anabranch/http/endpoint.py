@@ -16,6 +16,10 @@ from anabranch.durability.documents import seal, unseal
 from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
 from anabranch.http.tokens import Tokens
 
+READER_VARIABLE = "ANABRANCH_READER_TOKEN_FILE"
+"""Of the driver: a file with the token that may only read, for a Prometheus that stays."""
+TOKEN_CHARACTERS_MIN = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceEndpoint:
@@ -116,6 +120,23 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def tokens_of_user() -> Tokens:
+    """New ones; the reader's may be in a file that Prometheus reads too, the same for each run."""
+    given = os.environ.get(READER_VARIABLE)
+    if not given:
+        return Tokens()
+    try:
+        about, token = os.stat(given), Path(given).read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{READER_VARIABLE}: cannot read {given}: {error}.") from None
+    if about.st_mode & 0o007 or len(token) < TOKEN_CHARACTERS_MIN:
+        raise InvalidArgument(
+            f"{READER_VARIABLE}: {given} must have at least {TOKEN_CHARACTERS_MIN} characters, and "
+            f"others may not open it. Run `openssl rand -hex 32 > {given}; chmod 640 {given}`."
+        )
+    return Tokens(reader=token)
 
 
 def this_host() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 
+from anabranch.http.door import Door
 from anabranch.http.problems import Problem
 from anabranch.http.tokens import ApiRole, Session, Tokens
 
@@ -61,8 +62,11 @@ class RateLimit:
 class Guard:
     """Middleware around the whole application."""
 
-    def __init__(self, app: AsgiApp, tokens: Tokens, hosts: Collection[str], scheme: str) -> None:
+    def __init__(
+        self, app: AsgiApp, tokens: Tokens, hosts: Collection[str], scheme: str, door: Door
+    ) -> None:
         """`hosts`: values of the header Host that mean this server."""
+        self._door = door
         self._app, self._tokens = app, tokens
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(f"{scheme}://{host}" for host in self._hosts)
@@ -72,7 +76,15 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        client = scope.get("client")
+        address = None if client is None else (client[0], client[1])
+        self._door.begun(address)
+        try:
+            await self._guarded(scope, receive, send)
+        finally:
+            self._door.ended(address)
 
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
