@@ -252,6 +252,12 @@ class Scene(ABC):
         assert verdict["wrong"] == []
         assert verdict["batches"]
 
+    def restart_what_ended(self) -> None:
+        """On their checkpoints, as a user would do."""
+        for told in [e for e in list(self.driver.events) if e["event"] == "ended"]:
+            self.driver.events.remove(told)
+            self.driver.call("restart_query", told["query"])
+
     def is_sound(self) -> bool:
         """Whether another test can go on with it."""
         return not any(e["event"] == "ended" for e in list(self.driver.events))
