@@ -53,8 +53,12 @@ def until(location: Path, kind: str, **fields: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_seen_and_told_from_outside(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     location = tmp_path / "state"
     where = str(location)
     with StateService(spark, where, workers=2, key_groups=8) as service:
