@@ -32,6 +32,8 @@ TEST_HELPERS = sorted(
     if not path.name.startswith("test_")
 )
 
+CAMEL_CASE = re.compile(r"_?[A-Z]+[a-z]\w*")
+
 PURE_FOLDERS = ("protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
 
@@ -123,6 +125,27 @@ def test_modules_and_public_classes_say_their_purpose(path: Path) -> None:
         and not ast.get_docstring(node)
     ]
     assert not silent, "classes without a docstring"
+
+
+def named_at_the_top(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Classes and aliases of types, and whether each is a class."""
+    for node in tree.body:
+        match node:
+            case ast.ClassDef():
+                yield node.name, True
+            case ast.Assign(targets=[ast.Name(id=name)]) if CAMEL_CASE.fullmatch(name):
+                yield name, False
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A class shares its name with nothing. Modules may each have an alias of the same name."""
+    found: dict[str, list[Path]] = {}
+    classes: set[str] = set()
+    for path in MODULES:
+        for name, is_class in named_at_the_top(parse(path)):
+            found.setdefault(name, []).append(path.relative_to(ROOT))
+            classes.update({name} if is_class else ())
+    assert {name: found[name] for name in sorted(classes) if len(found[name]) > 1} == {}
 
 
 @each_module([path for folder in PURE_FOLDERS for path in sorted((SOURCE / folder).rglob("*.py"))])

@@ -56,6 +56,7 @@ from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.python_check import check_python
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
+from anabranch.transport.messages.hosts import StateFolder
 
 if TYPE_CHECKING:
     from anabranch.spark.takeover import ImportReport
@@ -94,7 +95,7 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         "rocksdb", 1 GiB. With "memory", a limit needs "hybrid": cold state leaves memory, and
         batches read it from the location again.
     local_dir : str, optional
-        With "rocksdb", a folder on a local disk. Default: Spark's `spark.local.dir`.
+        With "rocksdb", a folder on a local disk of each host. Default: Spark's `spark.local.dir`.
     host : str, optional
         Address to listen on, as executors and hosts reach it. Default: loopback; on a cluster, the
         address of Spark's driver (`spark.driver.host`).
@@ -189,11 +190,12 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
         settings = host_settings(
-            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes
-        )
+            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes,
+            StateFolder(backend == "rocksdb", local_dir),
+        )  # fmt: skip
         host = host or own_address(spark)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
-        local_dir = local_folder(spark, backend, local_dir)
+        local_dir = local_folder(spark, backend, local_dir, settings.source is None)
         self._spark, self._clock, self._keyspace = spark, SparkClock(), KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
         self._definitions, self._saving = {}, threading.Lock()

@@ -6,12 +6,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.record import RECORD
 from tests.cluster.scene import Scene, Stage
 
 from anabranch.cli.java import check_java
 from anabranch_bench.testbed.loopback import LoopbackHost
 from anabranch_bench.testbed.namespaces import Network, why_not
 from anabranch_bench.testbed.standalone import StandaloneCluster
+
+OUTCOME = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test ends with its fixtures: scenes are checked there."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.when == "setup" or report.failed:
+        item.stash[OUTCOME] = report.outcome
+    if report.when == "teardown" and item.stash[OUTCOME] != "skipped":
+        RECORD.end(item.path.stem, item.name, item.stash[OUTCOME])
+    return report  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def _record() -> None:
+    RECORD.begin()
 
 
 @pytest.fixture(scope="session")

@@ -10,24 +10,51 @@ from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, SMALL_DISK, WORKER,
 LIMIT = HOST_TIMEOUT + AFTER_TIMEOUT
 """Seconds after which batches must go on while a healthy host is left."""
 
+BATCH_SECONDS = 0.5
+"""A batch of each query begins so often."""
+SHORT_CUT = 0.4 * HOST_TIMEOUT
+MAY_FAIL = ("stop-restart",)
+"""Strategies whose move fails if a process does not come back; the query goes on."""
+
 NEW_EXECUTORS_SECONDS = 120.0
 """When all of Spark's executors were lost: new ones start cold, all at once."""
 
 
+def cut_off_during_a_move(scene: Scene, strategy: str) -> None:
+    """Never healed: its workers own key groups, lanes run on it, and a move is under way."""
+    scene.check_is_used("h1")
+    asked = time.time()
+    move = scene.begin_move(strategy)
+    cut = scene.cut_during(move, "h1")
+    scene.batches_go_on(cut, LIMIT)
+    scene.wait_until("h1 is lost", lambda: "h1" not in scene.hosts_there(), LIMIT)
+    scene.wait_fenced("h1")
+    report = scene.report(move)
+    assert report["seconds"] > cut - asked, "It has ended before the cut."
+    assert report["outcome"] == "done" or strategy in MAY_FAIL, report["outcome"]
+    scene.batches_go_on(time.time(), LIMIT)
+    assert "h1" not in scene.hosts_of_workers().values()
+
+
 def healed_before_the_lease(scene: Scene) -> None:
     """Too short to be noticed: nobody is lost."""
-    start = time.time()
+    scene.check_is_used("h1")
+    start, workers = time.time(), set(scene.worker_processes("h1"))
     scene.network.cut("h1")
-    time.sleep(0.4 * HOST_TIMEOUT)
+    time.sleep(SHORT_CUT)
     scene.network.heal("h1")
-    scene.batches_go_on(start, LIMIT)
+    gap = scene.batches_go_on(start, LIMIT)
+    assert gap > SHORT_CUT - BATCH_SECONDS, "Nobody has missed it."
+    assert "h1" in scene.hosts_there()
+    assert workers <= set(scene.worker_processes("h1")), "A worker was replaced."
 
 
 def healed_after_the_lease(scene: Scene) -> None:
     """Its workers have been replaced; what comes back must not do harm."""
+    scene.check_is_used("h1")
     start = time.time()
     scene.network.cut("h1")
-    scene.batches_go_on(start, LIMIT)
+    _must_have_struck(scene.batches_go_on(start, LIMIT))
     scene.wait_until("h1 is lost", lambda: "h1" not in scene.hosts_there(), LIMIT)
     scene.network.heal("h1")
     scene.batches_go_on(time.time(), LIMIT)
@@ -35,13 +62,14 @@ def healed_after_the_lease(scene: Scene) -> None:
 
 def flapping(scene: Scene) -> None:
     """Cuts shorter and longer than the lease."""
+    scene.check_is_used("h1")
     start = time.time()
     for cut, healed in ((3.0, 1.0), (6.0, 1.0), (2.0, 2.0), (HOST_TIMEOUT + 2, 3.0), (4.0, 1.0)):
         scene.network.cut("h1")
         time.sleep(cut)
         scene.network.heal("h1")
         time.sleep(healed)
-    scene.batches_go_on(start, time.time() - start + LIMIT)
+    _must_have_struck(scene.batches_go_on(start, time.time() - start + LIMIT))
 
 
 def nothing_comes_in(scene: Scene) -> None:
@@ -55,21 +83,29 @@ def nothing_goes_out(scene: Scene) -> None:
 
 
 def _half_cut(scene: Scene, direction: str) -> None:
+    scene.check_is_used("h1")
     start = time.time()
     scene.network.cut("h1", direction)
-    scene.batches_go_on(start, LIMIT)
+    _must_have_struck(scene.batches_go_on(start, LIMIT))
     scene.network.heal("h1")
     scene.batches_go_on(time.time(), LIMIT)
 
 
+def _must_have_struck(gap: float) -> None:
+    """Nobody knows of a silent host before its lease ends, so batches have waited for it."""
+    assert gap > HOST_TIMEOUT / 2, f"Batches went on after {gap:.1f} s: nobody has missed h1."
+
+
 def slow_and_lossy(scene: Scene) -> None:
     """300 ms and 5 % loss, both ways: no reason to lose it, and no harm."""
+    scene.check_is_used("h1")
     for name in ("h1", "driver"):
         scene.network.delay(name, 0.15)
         scene.network.lose(name, 0.05)
     start = time.time()
     time.sleep(2 * HOST_TIMEOUT)
-    scene.batches_go_on(start, 60.0)
+    gap = scene.batches_go_on(start, 60.0)
+    assert gap > BATCH_SECONDS + 0.3, "Batches have not become slower."
     assert "h1" in scene.hosts_there()
     for name in ("h1", "driver"):
         scene.network.heal(name)
@@ -88,12 +124,14 @@ def driver_cut_off(scene: Scene) -> None:
 
 def hung(scene: Scene) -> None:
     """SIGSTOP of all processes; later it wakes up, and believes that nothing has happened."""
+    scene.check_is_used("h1")
     start = time.time()
     h1 = scene.network.hosts["h1"]
     h1.hang()
-    scene.batches_go_on(start, LIMIT)
+    _must_have_struck(scene.batches_go_on(start, LIMIT))
     time.sleep(2.0)
     before = scene.worker_processes("h1")
+    assert before, "Nobody can have ended them."
     h1.go_on()
     scene.wait_until(
         "workers of before are gone", lambda: not {*before} & {*scene.worker_processes("h1")}, 20
@@ -102,10 +140,14 @@ def hung(scene: Scene) -> None:
 
 
 def worker_killed(scene: Scene) -> None:
-    """kill -9 of a worker: its host is well."""
+    """kill -9 of a worker: its host is well, and has another one."""
+    scene.check_is_used("h1")
     start = time.time()
-    assert scene.network.hosts["h1"].kill(WORKER)
+    killed = set(scene.network.hosts["h1"].kill(WORKER))
+    assert killed
     scene.batches_go_on(start, LIMIT)
+    assert "h1" in scene.hosts_there()
+    assert set(scene.worker_processes("h1")) - killed, "There is no other worker."
 
 
 def disk_full(scene: Scene) -> None:

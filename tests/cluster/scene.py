@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.leftovers import AGENT, left_on, wait_for_nothing
+from tests.cluster.record import RECORD
 
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.namespaces import NamespacedHost, Network
@@ -25,7 +27,7 @@ AFTER_TIMEOUT = 10.0
 FENCED_SECONDS = HOST_TIMEOUT + 5.0
 """After which no worker runs behind a cut: agents look once a second or so."""
 PORT = 7077
-AGENT, WORKER = "anabranch.cli.main agent", "anabranch worker"
+WORKER, ZYGOTE = "anabranch worker", "anabranch.processes.zygote"
 """Parts of command lines."""
 STEADY_BATCHES = 4
 BATCHES_AFTER = 4
@@ -37,6 +39,9 @@ LATE_SECONDS = 30.0
 """Under some checkpoints, rows of a move come out so much later, at most."""
 WORKERS = 3
 QUERIES = ("totals", "chain")
+LOOKS = "anabranch_bench.testbed.looks"
+MOVE_BYTES_PER_SECOND = 100_000
+"""A move from 3 to 5 workers takes about four seconds then."""
 
 
 class Scene(ABC):
@@ -113,6 +118,42 @@ class Scene(ABC):
         """Of all incarnations."""
         return self.network.hosts[host].find(WORKER)
 
+    def key_groups_of(self, host: str) -> int:
+        """What the workers of a host own."""
+        status = self.status()
+        workers = status["workers"]
+        return sum(workers[name]["key_groups"] for name in status["hosts"][host]["workers"])
+
+    def check_is_used(self, host: str) -> None:
+        """It owns key groups, and lanes run on it: else its loss would show nothing."""
+        owned = self.key_groups_of(host)
+        assert owned, f"{host} owns no key groups."
+        self.say(f"{host} owns {owned} key groups")
+
+    # -- a move under way --
+
+    def begin_move(self, strategy: str) -> int:
+        """From 3 to 5 workers, slowly; a part has been done."""
+        move: int = self.driver.call(
+            "move", "rescale", 5, strategy=strategy, bytes_per_second=MOVE_BYTES_PER_SECOND
+        )
+        self.wait_until("the move is under way", lambda: self._progress_of(move) > 0, 30)
+        return move
+
+    def _progress_of(self, move: int) -> float:
+        progress: float = self.driver.call(f"{LOOKS}:move_state", move)["progress"]
+        return progress
+
+    def cut_during(self, move: int, host: str) -> float:
+        """Cut a host off while it moves; when that was."""
+        self.network.cut(host)
+        cut = time.time()
+        state = self.driver.call(f"{LOOKS}:move_state", move)
+        self.say(f"{host} is cut off, {state['progress']:.0%} of 3 -> 5 workers are done")
+        RECORD.note(progress_at_the_cut=state["progress"])
+        assert not state["is_over"], "The move was over before the cut."
+        return cut
+
     # -- what must hold --
 
     def batches_go_on(self, since: float, limit: float) -> float:
@@ -128,13 +169,24 @@ class Scene(ABC):
                     at = self.driver.wait_for("batch", left, at + 0.001, query=operator)["at"]
         except TimeoutError:
             self.driver.dump()
+            self.keep_logs()
             raise
         finally:
             self.say(f"batches, in seconds since then: {self._batches_after(since)}")
         gap = max(self.driver.longest_gap(since, operator) for operator in QUERIES)
         self.say(f"longest gap {gap:.1f} s")
+        RECORD.add("gaps", {"seconds": round(gap, 2), "limit": limit})
+        if gap > limit:
+            self.keep_logs()
         assert gap <= limit, f"{gap:.1f} s without a batch instead of at most {limit:.0f}."
         return gap
+
+    def keep_logs(self) -> None:
+        """Put beside the driver's log what would be gone with the disks of the hosts."""
+        for name in HOSTS:
+            for log in self.network.hosts[name].seen_disk().glob("work/*/*/stderr"):
+                kept = self.folder / f"{name}-executor-{log.parent.name}.log"
+                kept.write_bytes(log.read_bytes())
 
     def _batches_after(self, since: float) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {operator: [] for operator in QUERIES}
@@ -158,6 +210,19 @@ class Scene(ABC):
         fenced = f"no worker lives on {host}, behind its cut"
         self.wait_until(fenced, lambda: not self.worker_processes(host), FENCED_SECONDS)
 
+    def wait_for_nothing(self, agents_stay: bool = False) -> None:
+        """Soon no process, port or folder is left on any host."""
+        hosts = self.network.hosts.values()
+        taken = wait_for_nothing(hosts, FENCED_SECONDS, agents_stay)
+        self.say(f"nothing is left on any host: after {taken:.1f} s")
+        RECORD.note(nothing_left_after=round(taken, 1))
+
+    def check_something_is_there(self) -> None:
+        """Else it would prove nothing that nothing is left."""
+        for name in HOSTS:
+            left = " ".join(left_on(self.network.hosts[name]))
+            assert all(word in left for word in (WORKER, "port", "folder")), f"{name}: {left}"
+
     def check(self) -> None:
         """No query has failed, and everything equals the sequential computation."""
         failed = [e for e in list(self.driver.events) if e["event"] == "ended"]
@@ -167,6 +232,7 @@ class Scene(ABC):
         while self._is_late and verdict["wrong"] and time.monotonic() < limit:
             verdict = self.driver.call("check", True, timeout=180)
         self.say(f"checked: {verdict}")
+        RECORD.note(checked=verdict)
         assert verdict["wrong"] == []
         assert verdict["batches"]
 
@@ -200,6 +266,8 @@ class Scene(ABC):
         """Of a move that has to end in time."""
         found: dict[str, Any] = self.driver.call("report", number, limit, timeout=limit + 30)
         self.say(f"{found['strategy']}: {found['outcome']}, {found['seconds']:.1f} s")
+        names = ("strategy", "outcome", "seconds", "pause_seconds", "groups", "bytes")
+        RECORD.add("moves", {name: found[name] for name in names})
         assert found["is_over"], found
         return found
 
@@ -260,6 +328,15 @@ class SparkScene(Scene):
             host_timeout=HOST_TIMEOUT,
             **self._options,
         )
+
+    def check_is_used(self, host: str) -> None:
+        super().check_is_used(host)
+        before = self._tasks_of(host)
+        self.wait_until(f"{host} has run tasks", lambda: self._tasks_of(host) > before, 30)
+
+    def _tasks_of(self, host: str) -> int:
+        tasks: dict[str, int] = self.driver.call(f"{LOOKS}:tasks_by_host")
+        return tasks.get(host, 0)
 
     def start_again(self, host: NamespacedHost) -> None:
         """After a long cut Spark's worker and master may not find each other for minutes."""

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 from tests.cluster import faults
+from tests.cluster.leftovers import AGENT
 from tests.cluster.scene import (
     AFTER_TIMEOUT,
-    AGENT,
-    FENCED_SECONDS,
     HOST_TIMEOUT,
-    HOSTS,
     JoinedScene,
     Scene,
     Stage,
@@ -41,15 +39,7 @@ def kind() -> type[Scene]:
 )
 def test_cut_off_for_ever_during_a_move(scene: Scene, strategy: str) -> None:
     """Batches go on without the host; its workers end by themselves, behind the cut."""
-    move = scene.driver.call("move", "rescale", 5, strategy=strategy)
-    scene.network.cut("h1")
-    cut = time.time()
-    scene.say("h1 is cut off, 3 -> 5 workers are under way")
-    scene.batches_go_on(cut, HOST_TIMEOUT + AFTER_TIMEOUT)
-    scene.wait_fenced("h1")
-    scene.report(move)
-    scene.batches_go_on(time.time(), 30)
-    assert "h1" not in scene.hosts_of_workers().values()
+    faults.cut_off_during_a_move(scene, strategy)
 
 
 @pytest.mark.soak
@@ -100,16 +90,12 @@ def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("end", ["stop", "SIGINT", "SIGKILL"])
 def test_nothing_is_left_on_any_host(stage: Stage, end: str) -> None:
     scene = stage.scene()
+    scene.check_something_is_there()
     try:
         if end == "stop":
             scene.driver.call("stop_service")
         else:
             scene.driver_host.signal(signal.Signals[end], "driver_program")
-        for host in HOSTS:
-            scene.wait_until(
-                f"no worker is left on {host}",
-                lambda host=host: not scene.worker_processes(host),  # type: ignore[misc]
-                FENCED_SECONDS,
-            )
+        scene.wait_for_nothing(agents_stay=True)
     finally:
         stage.clear()

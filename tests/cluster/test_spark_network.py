@@ -17,6 +17,7 @@ from tests.cluster.scene import (
     FENCED_SECONDS,
     HOST_TIMEOUT,
     HOSTS,
+    ZYGOTE,
     Scene,
     SparkScene,
     Stage,
@@ -29,7 +30,6 @@ from anabranch_bench.testbed.standalone import WORKER as SPARK_WORKER
 pytestmark = [pytest.mark.netns, pytest.mark.soak, pytest.mark.timeout(1200)]
 
 LIMIT = HOST_TIMEOUT + AFTER_TIMEOUT
-ZYGOTE = "anabranch.processes.zygote"
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,7 @@ def kind() -> type[Scene]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_cut_off_for_ever_during_a_move(scene: Scene, strategy: str) -> None:
     """Its workers own key groups, lanes run on it, and a move is under way."""
-    move = scene.driver.call("move", "rescale", 5, strategy=strategy)
-    scene.network.cut("h1")
-    cut = time.time()
-    scene.say("h1 is cut off, 3 -> 5 workers are under way")
-    scene.batches_go_on(cut, LIMIT)
-    scene.wait_fenced("h1")
-    scene.report(move)
-    scene.batches_go_on(time.time(), LIMIT)
-    assert "h1" not in scene.hosts_of_workers().values()
+    faults.cut_off_during_a_move(scene, strategy)
 
 
 @pytest.mark.parametrize("fault", faults.ALL, ids=lambda fault: fault.__name__)
@@ -111,20 +103,22 @@ def test_rescaled_across_hosts_under_load(scene: Scene, strategy: str) -> None:
 @pytest.mark.parametrize("end", ["stop", "cancelAllJobs", "SIGINT", "SIGKILL"])
 def test_nothing_is_left_on_any_host(stage: Stage, end: str) -> None:
     scene = stage.scene()
+    scene.check_something_is_there()
     before = {host: set(scene.worker_processes(host)) for host in HOSTS}
-    assert any(before.values())
     try:
         if end == "stop":
             scene.driver.call("stop_service")
         elif end == "cancelAllJobs":
             scene.driver.call("cancel_all_jobs")
+            for host in HOSTS:
+                scene.wait_until(
+                    f"workers of before are gone from {host}",
+                    lambda host=host: before[host].isdisjoint(scene.worker_processes(host)),  # type: ignore[misc]
+                    FENCED_SECONDS,
+                )
+            scene.driver.call("stop_service")
         else:
             scene.driver_host.signal(signal.Signals[end], "driver_program")
-        for host in HOSTS:
-            scene.wait_until(
-                f"nothing is left on {host}",
-                lambda host=host: before[host].isdisjoint(scene.worker_processes(host)),  # type: ignore[misc]
-                FENCED_SECONDS,
-            )
+        scene.wait_for_nothing()
     finally:
         stage.clear()

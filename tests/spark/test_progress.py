@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import (
     StatefulProcessor,
@@ -50,6 +50,15 @@ def shown(watched: Watched, *fields: str) -> dict[int, list[Any]]:
     }
 
 
+def observed(watched: Watched) -> dict[int, Row]:
+    """What `observe` on the operator's result has seen, by batch."""
+    return {
+        progress.batchId: progress.observedMetrics["told"]
+        for progress in watched.query.recentProgress
+        if "addBatch" in progress.durationMs
+    }
+
+
 class Seen(StreamingQueryListener):
     """Collects the operators of each progress event."""
 
@@ -84,6 +93,8 @@ def test_windows(spark: SparkSession, tmp_path: Path, mode: str) -> None:
             ours = service.group_by(df, "k", window=WINDOW).aggregate(
                 n=agg.count("t"), outputMode=mode, name="windows"
             )
+            told = F.count("*").alias("rows"), F.sum("n").alias("n")
+            native, ours = (side.observe("told", *told) for side in (native, ours))
             feed.add(BATCHES[0])
             starting = (native, tmp_path / "spark", mode), (ours, tmp_path / "ours", mode)
             with Watched(*starting[0]) as left, Watched(*starting[1]) as right:
@@ -100,6 +111,8 @@ def test_windows(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     assert shown(left, *FIELDS, LATE) == shown(right, *FIELDS, LATE)
     late = {batch: counts[-1] for batch, counts in shown(right, *FIELDS, LATE).items()}
     assert sum(late.values()) == 2
+    assert observed(left) == observed(right)
+    assert sum(row.n for row in observed(right).values() if row.n is not None) > 0
     (operator,) = seen.operators[query, max(right.rows)]
     assert operator.operatorName == "stateStoreSave"
     assert operator.numRowsTotal == status["rows"]

@@ -126,6 +126,7 @@ def agrees() -> bool:
         print("anabranch: nothing was done. Say --yes to do it.", file=sys.stderr)
         return False
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    # no limit: a person answers
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

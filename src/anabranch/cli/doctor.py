@@ -125,18 +125,25 @@ def _library(name: str, wanted: str) -> Finding:
     return Finding(name, version, ok, "" if ok else advice)
 
 
+_UNSEEN = (
+    "The setting spark.pyspark.python goes first, and doctor does not see it: StateService checks "
+    "what Spark's tasks really run."
+)
+
+
 def _tasks_python() -> Finding:
     """The interpreter of Spark's tasks, as far as the environment says."""
     command = os.environ.get("PYSPARK_PYTHON")
     if not command:
         advice = (
             "Local sessions use this Python then. On a cluster, set PYSPARK_PYTHON to one with "
-            "these packages on every host, before Spark starts."
+            "these packages on every host, before Spark starts. " + _UNSEEN
         )
         return Finding("tasks", "PYSPARK_PYTHON is not set", True, advice, is_missing=True)
     flaw = flaw_of(command)
-    shown = command if flaw is None else f"PYSPARK_PYTHON={command} {flaw}"
-    return Finding("tasks", shown, flaw is None, "" if flaw is None else cure())
+    if flaw is not None:
+        return Finding("tasks", f"PYSPARK_PYTHON={command} {flaw}", False, cure())
+    return Finding("tasks", command, True, _UNSEEN)
 
 
 def _extra(name: str) -> Finding:

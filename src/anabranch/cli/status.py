@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.history import clock, line
+from anabranch.cli.stuck_calls import about, begun, stuck_calls
 from anabranch.model.journal_entry import EntryKind
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class LocationPicture:
     """Of the last minutes before now, or before the end."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """What happened last, batches apart."""
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    """Entries of calls of user code that have not come back, if the service runs."""
     live: dict[str, Any] | None = None
     """What the running service itself says, if it listens and the user has its token."""
 
@@ -106,9 +109,10 @@ def look(store: StateStore, now: float) -> LocationPicture:
     recent = [row for row in batches if end - row["time"].timestamp() <= RECENT_SECONDS]
     often = (EntryKind.BATCH.value, EntryKind.LOAD.value)
     events = [row for row in rows if row["kind"] not in often][-EVENTS_SHOWN:]
+    stuck = stuck_calls(rows) if is_running else []
     return LocationPicture(
         *(store.blobs.location, is_running, how, None if is_running else journal.alive_at),
-        *(operators, _summary(recent), events),
+        *(operators, _summary(recent), events, stuck),
     )
 
 
@@ -192,6 +196,9 @@ def _lines(picture: LocationPicture) -> list[str]:
             f"{found['rows']:,} rows, median {found['median_seconds']} s, "
             f"99 % below {found['p99_seconds']} s, longest {found['max_seconds']} s"
         )
+    for row in picture.stuck:
+        where = f"{row['worker']}: user code has not come back since {clock(begun(row))}"
+        lines.append(f"  {where}: {about(row)}")
     lines += _live_lines(picture.live or {})
     return lines + [f"  {line(event)}" for event in picture.events]
 

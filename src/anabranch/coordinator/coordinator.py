@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.batch_watch import BatchWatch
-from anabranch.coordinator.bindings import Bindings, Place, Template
+from anabranch.coordinator.bindings import Bindings, StatePlace, Template
 from anabranch.coordinator.call_router import CallRouter
 from anabranch.coordinator.declared_sites import open_operator
 from anabranch.coordinator.epoch_writer import EpochWriter
@@ -92,11 +92,12 @@ class Coordinator:
         self._machine, effects = protocol.CoordinatorMachine.create(
             initial_routing(keyspace.groups, names), self.hosts.present
         )
-        self._deaths = WatchServer()
+        self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
         self._doubts = LaneDoubts(self._pool)
         self._user_code = UserCodeMonitor(
-            self._operators, self._is_query_running, self._pool.replace, user_code_timeout_s
+            *(self._operators, self._is_query_running, self._pool.replace),
+            *(user_code_timeout_s, self.notes),
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
@@ -127,7 +128,7 @@ class Coordinator:
             self._begin, self._finish, self._failures, registry, self.access, self._deaths
         )
         self._server = Server(host, self.access.known, self.calls, shown, port)
-        self.address = self._deaths.listens_at(self._server.address)
+        self.address = self._server.address
         self._perform(effects)
         self.hosts.start(self.address, self._machine.fleet.waiting)
 
@@ -171,12 +172,12 @@ class Coordinator:
         """
         number = next(self._definition_ids)
         template = Template(number, name, definition, tuple(initial), side)
-        self._open(template, Place(name), number)
+        self._open(template, StatePlace(name), number)
         self.bindings.add(template)
         return number
 
     def _open(
-        self, template: Template, place: Place, definition_id: int | None = None
+        self, template: Template, place: StatePlace, definition_id: int | None = None
     ) -> OperatorRecord:
         """Install a definition under a name; without a number, as a new one."""
         name = place.name

@@ -19,7 +19,7 @@ from anabranch.model.ids import WorkerId
 from anabranch.model.journal_entry import EntryKind
 from anabranch.model.stats import TIMES
 from anabranch.processes.worker_pool import WorkerPool
-from anabranch.transport.messages.control import Status, WorkerStatus
+from anabranch.transport.messages.control import Status, UserCall, WorkerStatus
 from anabranch.transport.messages.lanes import LaneFailed
 
 LOAD_SECONDS = 15.0
@@ -82,6 +82,18 @@ class JournalNotes:
         """A process is gone that was not told to go."""
         about = {"incarnation": incarnation}
         self._note(EntryKind.WORKER_ENDED, worker=worker, text=reason, details=about)
+
+    def user_code_stuck(self, worker: WorkerId, call: UserCall, line: str) -> None:
+        """A call does not come back."""
+        about = {"operator": call.operator, "epoch": call.epoch, "seconds": call.seconds}
+        told = {name: getattr(call, name) for name in ("number", "method", "key", "stack")}
+        self._note(EntryKind.USER_CODE_STUCK, worker=worker, **about, text=line, details=told)
+
+    def user_code_back(self, worker: WorkerId, call: UserCall, seconds: float, line: str) -> None:
+        """One that was told of came back."""
+        about = {"operator": call.operator, "epoch": call.epoch, "seconds": round(seconds, 1)}
+        told = {"number": call.number, "method": call.method, "key": call.key}
+        self._note(EntryKind.USER_CODE_BACK, worker=worker, **about, text=line, details=told)
 
     def move_started(self, move: MoveHandle, wish: MoveWish) -> None:
         """A reconfiguration was asked for."""

@@ -104,7 +104,7 @@ class Maintenance:
                 self._store.commit(with_snapshots(manifest, fitting))
         self.keep(operator, snapshots)
 
-    def stop(self, seconds_max: float | None = None) -> None:
+    def stop(self, seconds_max: float) -> None:
         """Finish what runs and end the thread; wait so long for it."""
         self._commits.put(None)
         self._thread.join(seconds_max)

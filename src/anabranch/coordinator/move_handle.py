@@ -164,6 +164,7 @@ class MoveHandle:
         Raises ReconfigurationFailed if the move failed, and ServiceUnavailable if the service was
         stopped before its end. A move that was cancelled or replaced raises nothing.
         """
+        # no limit: the caller's choice; a move ends with the service at the latest
         if not self._ended.wait(timeout):
             return False
         if self._outcome.startswith("failed"):

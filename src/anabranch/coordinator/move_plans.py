@@ -15,7 +15,7 @@ from anabranch.coordinator.planning import (
     rescaled,
 )
 from anabranch.coordinator.seating import Seating
-from anabranch.coordinator.site_traffic import Places, lane_host
+from anabranch.coordinator.site_traffic import LanePlaces, lane_host
 from anabranch.errors import StaleRouting
 from anabranch.model.ids import HostId
 from anabranch.processes.worker_pool import WorkerPool
@@ -52,11 +52,11 @@ class MovePlans:
         with self._lock:
             return self._machine.fleet.now()
 
-    def places(self, lane: Sequence[str]) -> Places:
+    def places(self, lane: Sequence[str]) -> LanePlaces:
         """Who is where, as seen from a lane with these names."""
         now = self.hosts()
         at = lane_host(lane, self.addresses())
-        return Places(at, now.at, self.seating.homes(now))
+        return LanePlaces(at, now.at, self.seating.homes(now))
 
     def rescale(self, workers: Any, assignment: str, hosts: Any = None) -> TargetLayout:
         """Plan for a number of workers, on all hosts that are not drained or on some."""

@@ -61,7 +61,7 @@ MOVE_REQUEST: Schema = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request that fits the operation's document."""
 
     path: Mapping[str, str]
@@ -83,7 +83,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handle: Callable[[Call], Answer]
+    handle: Callable[[ApiCall], Answer]
     query: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     body: Schema | None = None
@@ -240,21 +240,21 @@ class Api:
             ),
         ]
 
-    def _cancel(self, call: Call) -> Answer:
+    def _cancel(self, call: ApiCall) -> Answer:
         move = self._moves.find(_number(call))
         return 202, picture(move.cancel(cause=call.cause))
 
-    def _retarget(self, call: Call) -> Answer:
+    def _retarget(self, call: ApiCall) -> Answer:
         move = self._moves.find(_number(call))
         return 202, picture(move.retarget(int(call.body["workers"]), cause=call.cause))
 
-    def _key_groups(self, call: Call) -> Answer:
+    def _key_groups(self, call: ApiCall) -> Answer:
         groups = self._fresh.get("key-groups", self._service.key_groups)
         by = call.query.get("sort", "group")
         ordered = sorted(groups, key=lambda each: each[by], reverse=by != "group")
         return 200, ordered[: call.query.get("limit", len(ordered))]
 
-    def _batches(self, call: Call) -> Answer:
+    def _batches(self, call: ApiCall) -> Answer:
         operators = self.status()["operators"]
         wanted = call.query.get("operator")
         if wanted is not None and wanted not in operators:
@@ -268,14 +268,14 @@ class Api:
         rows.sort(key=lambda row: row["started"])
         return 200, rows[-call.query.get("limit", len(rows) or 1) :]
 
-    def _history(self, call: Call) -> Answer:
+    def _history(self, call: ApiCall) -> Answer:
         since = call.query.get("since", time.time() - HISTORY_SECONDS)
         content = self._service.history(since, call.query.get("until"))
         kind = call.query.get("kind")
         rows = [row for row in content.rows() if kind in (None, row["kind"])]
         return 200, rows[-call.query.get("limit", 10_000) :]
 
-    def _state(self, call: Call) -> Answer:
+    def _state(self, call: ApiCall) -> Answer:
         try:
             key = json.loads(call.query["key"])
         except ValueError:
@@ -292,7 +292,7 @@ def _named(what: str, found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, 
     return [{what: name, **shown} for name, shown in found.items()]
 
 
-def _number(call: Call) -> int:
+def _number(call: ApiCall) -> int:
     text = call.path["number"]
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidArgument(f"A reconfiguration has a number, got {text!r}.")

@@ -21,8 +21,8 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from anabranch.http import problems
-from anabranch.http.api import Answer, Api, Call, Operation
-from anabranch.http.events import Events
+from anabranch.http.api import Answer, Api, ApiCall, Operation
+from anabranch.http.events import EventStream
 from anabranch.http.guard import COOKIE
 from anabranch.http.metrics import Metrics
 from anabranch.http.openapi import PREFIX, document
@@ -38,14 +38,14 @@ CAUSE_HEADER = "x-anabranch-cause"
 CAUSES = ("command line", "page")
 """Who may say that it asks; others are the API."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 class App:
     """Starlette's application for a service."""
 
     def __init__(
-        self, api: Api, events: Events, metrics: Metrics, tokens: Tokens, is_secure: bool
+        self, api: Api, events: EventStream, metrics: Metrics, tokens: Tokens, is_secure: bool
     ) -> None:
         self._api, self._events, self._metrics, self._tokens = api, events, metrics, tokens
         self._is_secure = is_secure
@@ -73,7 +73,7 @@ class App:
         handlers: Any = {HTTPException: _refused, Exception: _failed}
         self.starlette = Starlette(routes=routes, exception_handlers=handlers)
 
-    def _endpoint(self, operation: Operation) -> Endpoint:
+    def _endpoint(self, operation: Operation) -> RequestHandler:
         async def endpoint(request: Request) -> Response:
             try:
                 call = await _call(operation, request)
@@ -139,7 +139,7 @@ class App:
         return PlainTextResponse(text)
 
 
-async def _call(operation: Operation, request: Request) -> Call:
+async def _call(operation: Operation, request: Request) -> ApiCall:
     query: dict[str, Any] = {}
     try:
         for name, text in request.query_params.multi_items():
@@ -160,7 +160,7 @@ async def _call(operation: Operation, request: Request) -> Call:
     key = request.headers.get("idempotency-key")
     if key is not None and len(key) > 200:
         raise Problem(400, "The Idempotency-Key is longer than 200 characters.")
-    return Call(request.path_params, query, body, cause if cause in CAUSES else "api", key)
+    return ApiCall(request.path_params, query, body, cause if cause in CAUSES else "api", key)
 
 
 async def _body(request: Request) -> Any:

@@ -20,7 +20,7 @@ from anabranch.errors import (
     ServiceUnavailable,
     StaleRouting,
 )
-from anabranch.http.endpoint import Endpoint, TokenFile
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 """For a service whose token file is elsewhere."""
@@ -39,7 +39,7 @@ class ServiceClient:
     """A running service, from another process."""
 
     def __init__(
-        self, endpoint: Endpoint, token: str, seconds_max: float = CALL_SECONDS_MAX
+        self, endpoint: ServiceEndpoint, token: str, seconds_max: float = CALL_SECONDS_MAX
     ) -> None:
         self.endpoint, self._seconds_max = endpoint, seconds_max
         self._token = token
@@ -49,7 +49,7 @@ class ServiceClient:
     @classmethod
     def of(cls, location: str, seconds_max: float = CALL_SECONDS_MAX) -> ServiceClient:
         """The service that runs on a location."""
-        endpoint = Endpoint.read(StateStore(location).look().blobs)
+        endpoint = ServiceEndpoint.read(StateStore(location).look().blobs)
         if endpoint is None:
             raise NotRunning(
                 f"No service listens for {location}. Does it run, with the extra ui and without "

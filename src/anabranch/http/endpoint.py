@@ -22,7 +22,7 @@ TOKEN_CHARACTERS_MIN = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServiceEndpoint:
     """Where a service listens; nothing secret."""
 
     id: str
@@ -37,11 +37,11 @@ class Endpoint:
     def withdraw(self, blobs: BlobStore) -> None:
         """Unless another service has told its own meanwhile."""
         with contextlib.suppress(AnabranchError, OSError):
-            if Endpoint.read(blobs) == self:
+            if ServiceEndpoint.read(blobs) == self:
                 blobs.delete(names.ENDPOINT_FILE)
 
     @classmethod
-    def read(cls, blobs: BlobStore) -> Endpoint | None:
+    def read(cls, blobs: BlobStore) -> ServiceEndpoint | None:
         """What the location tells; None: no service listens, or it cannot be read."""
         if not blobs.exists(names.ENDPOINT_FILE):
             return None
@@ -72,7 +72,7 @@ def runtime_folder() -> Path:
 class TokenFile:
     """The tokens of a service, for commands of the same user on the same machine."""
 
-    def __init__(self, endpoint: Endpoint, folder: Path | None = None) -> None:
+    def __init__(self, endpoint: ServiceEndpoint, folder: Path | None = None) -> None:
         self._folder = folder or runtime_folder()
         self.path = self._folder / f"{endpoint.id}.json"
         self._endpoint = endpoint

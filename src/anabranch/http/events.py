@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.025
 """After each so many listeners: others have the driver's interpreter meanwhile."""
 
 
-class Events:
+class EventStream:
     """Entries of the journal as server-sent events."""
 
     def __init__(self) -> None:

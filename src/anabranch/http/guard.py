@@ -12,12 +12,12 @@ from starlette.requests import cookie_parser
 
 from anabranch.http.door import Door
 from anabranch.http.problems import Problem
-from anabranch.http.tokens import Role, Session, Tokens
+from anabranch.http.tokens import ApiRole, Session, Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "anabranch"
 CSRF_HEADER = "x-csrf-token"
@@ -63,7 +63,7 @@ class Guard:
     """Middleware around the whole application."""
 
     def __init__(
-        self, app: App, tokens: Tokens, hosts: Collection[str], scheme: str, door: Door
+        self, app: AsgiApp, tokens: Tokens, hosts: Collection[str], scheme: str, door: Door
     ) -> None:
         """`hosts`: values of the header Host that mean this server."""
         self._door = door
@@ -109,7 +109,7 @@ class Guard:
         if wait:
             await asyncio.sleep(wait)
 
-    def _admit(self, scope: Scope) -> tuple[Role | None, Session | None]:
+    def _admit(self, scope: Scope) -> tuple[ApiRole | None, Session | None]:
         headers = Headers(scope=scope)
         if headers.get("host", "").lower() not in self._hosts:
             raise Problem(421, f"This server is {' or '.join(sorted(self._hosts))}: ask for that.")
@@ -123,7 +123,7 @@ class Guard:
             self._check_change(headers, role, session)
         return role, session
 
-    def _caller(self, headers: Headers) -> tuple[Role, Session | None]:
+    def _caller(self, headers: Headers) -> tuple[ApiRole, Session | None]:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             role = self._tokens.role_of(token.strip())
@@ -141,8 +141,8 @@ class Guard:
         )
 
     @staticmethod
-    def _check_change(headers: Headers, role: Role, session: Session | None) -> None:
-        if role < Role.OPERATE:
+    def _check_change(headers: Headers, role: ApiRole, session: Session | None) -> None:
+        if role < ApiRole.OPERATE:
             raise Problem(403, "This token may only read. Use the operator's.")
         if session is not None and headers.get(CSRF_HEADER) != session.csrf:
             raise Problem(403, f"A change by cookie needs the session's {CSRF_HEADER}.")

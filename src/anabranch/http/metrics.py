@@ -149,7 +149,14 @@ def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         "Seconds busy since the process started.",
         labels=["worker", "operator", "activity"],
     )
+    stuck = GaugeMetricFamily(
+        "anabranch_worker_stuck_seconds",
+        "How long the longest call of user code has not come back; none below 10 s.",
+        labels=["worker", "operator"],
+    )
     for worker, shown in workers.items():
+        for operator, seconds in _stuck(shown["stuck"]).items():
+            stuck.add_metric([worker, operator], seconds)
         up.add_metric([worker], float(shown["status"] == "up"))
         restarts.add_metric([worker], shown["restarts"])
         if shown["resident_bytes"] is not None:
@@ -157,7 +164,15 @@ def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         for operator, seconds in shown["busy_seconds"].items():
             for activity, count in seconds.items():
                 busy.add_metric([worker, operator, activity], count)
-    yield from (up, restarts, memory, busy)
+    yield from (up, restarts, memory, busy, stuck)
+
+
+def _stuck(calls: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    longest: dict[str, float] = {}
+    for call in calls:
+        operator = call["operator"]
+        longest[operator] = max(longest.get(operator, 0.0), call["seconds"])
+    return longest
 
 
 def _of_operators(operators: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -19,8 +19,8 @@ from anabranch.http.api import Api
 from anabranch.http.app import App
 from anabranch.http.controlled import ControlledService
 from anabranch.http.door import Door
-from anabranch.http.endpoint import Endpoint, TokenFile, this_host, tokens_of_user
-from anabranch.http.events import Events
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile, this_host, tokens_of_user
+from anabranch.http.events import EventStream
 from anabranch.http.guard import Guard
 from anabranch.http.metrics import Metrics
 from anabranch.model.journal_entry import JournalEntry
@@ -40,12 +40,12 @@ class HttpServer:
 
     def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
         self._blobs = blobs
-        self._tokens, self._events = tokens_of_user(), Events()
+        self._tokens, self._events = tokens_of_user(), EventStream()
         api = Api(service)
         metrics = Metrics(api.status, api.source_lag)
         listening = _bind(port)
         port = listening.getsockname()[1]
-        self.endpoint = Endpoint(
+        self.endpoint = ServiceEndpoint(
             secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
         )
         hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]

@@ -12,6 +12,7 @@ from types import TracebackType
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import AgentId
+from anabranch.processes.state_folder import folder_flaw
 from anabranch.transport.messages.hosts import JoinReply, Prove, Versions
 
 SEND_SECONDS_MAX = 5.0
@@ -64,6 +65,7 @@ class Echo:
                 return  # it was shut down
             with caller, contextlib.suppress(OSError):  # it asks again, or gives up
                 caller.settimeout(SEND_SECONDS_MAX)
+                # no limit: the socket has one
                 caller.sendall(self._agent.encode())
 
     def __enter__(self) -> Echo:
@@ -81,8 +83,11 @@ class Echo:
         self._thread.join(SEND_SECONDS_MAX)
 
 
-def proof(agent: AgentId, reply: JoinReply, listens_at: str) -> Prove:
-    """Read what the coordinator has put into the location, and answer it there."""
+def proof(agent: AgentId, reply: JoinReply, listens_at: str, folder: str) -> Prove:
+    """Read what the coordinator has put into the location, and answer it there.
+
+    `folder` is where workers of this host keep state that is not in memory.
+    """
     path = f"{reply.nonce_path.rpartition('/')[0]}/{agent}"
     nonce, error = "", None
     try:
@@ -91,4 +96,4 @@ def proof(agent: AgentId, reply: JoinReply, listens_at: str) -> Prove:
         blobs.write(path, nonce.encode())
     except (AnabranchError, OSError, ValueError) as flaw:
         error = str(flaw)
-    return Prove(agent, nonce, path, listens_at, error)
+    return Prove(agent, nonce, path, listens_at, error, folder_flaw(folder, reply.state_folder))

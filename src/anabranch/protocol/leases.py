@@ -71,7 +71,7 @@ class ClaimPhase(Enum):
     """It runs workers."""
 
 
-class Answer(Enum):
+class JoinAnswer(Enum):
     """What an agent that wants to join is told."""
 
     WELCOME = "welcome"
@@ -118,20 +118,20 @@ class Claims:
     """Of agents that count."""
     _given_up: set[AgentId] = field(default_factory=set)
 
-    def join(self, host: HostId, agent: AgentId, now: float) -> tuple[Answer, Loss | None]:
+    def join(self, host: HostId, agent: AgentId, now: float) -> tuple[JoinAnswer, Loss | None]:
         """An agent wants a host; the loss is that of a silent one that had it."""
         if agent in self._given_up:
-            return Answer.GIVEN_UP, None
+            return JoinAnswer.GIVEN_UP, None
         claim, loss = self.of_host.get(host), None
         if claim is not None and claim.agent == agent:
             claim.heard = now
-            return Answer.AGAIN, None
+            return JoinAnswer.AGAIN, None
         if claim is not None:
             if not self._is_silent(claim, now):
-                return Answer.TAKEN, None
+                return JoinAnswer.TAKEN, None
             loss = self.give_up(claim.agent, "It is silent, and another agent has its host.")
         self.of_host[host], self._hosts[agent] = Claim(agent, now), host
-        return Answer.WELCOME, loss
+        return JoinAnswer.WELCOME, loss
 
     def _is_silent(self, claim: Claim, now: float) -> bool:
         return claim.left is not None or now - claim.heard >= self.times.silence

@@ -111,7 +111,7 @@ def _address_of(host: HostId | None) -> str | None:
 
 
 @dataclass(slots=True)
-class Ending:
+class JobEnding:
     """How a job ended."""
 
     text: str
@@ -127,7 +127,7 @@ class AgentJob:
     ) -> None:
         self.host = config.facts.host
         self.group = f"anabranch-agent-{next(_numbers)}-{self.host}"
-        self.ending: Ending | None = None
+        self.ending: JobEnding | None = None
         """None: it runs."""
         self._context = context
         self.carrier = f"{SPARK} {self.group}"
@@ -169,9 +169,9 @@ class AgentJob:
                 self.group, f"Anabranch: agent of host {self.host}", interruptOnCancel=True
             )
             (said,) = self._task().collect()
-            self.ending = Ending(said, True)
+            self.ending = JobEnding(said, True)
         except BaseException as error:  # cancelled, executors lost, Spark stopped
-            self.ending = Ending(_reason(error), False)
+            self.ending = JobEnding(_reason(error), False)
         finally:
             self._on_end()
 

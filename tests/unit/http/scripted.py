@@ -43,12 +43,13 @@ class ScriptedService:
         busy = {"totals": {"applying": 3.0, "fetching": 0.0, "writing": 1.0, "sending": 0.5}}
         idle = {"totals": {"applying": 1.0, "fetching": 0.0, "writing": 0.0, "sending": 0.0}}
         worker = {"status": "up", "restarts": 1, "resident_bytes": 1 << 20, "key_groups": 2}
+        stuck = [{"operator": "totals", "seconds": seconds} for seconds in (12.0, 31.5)]
         batch = {"epoch": 7, "started": 1000.0, "seconds": 0.25, "stats": {}}
         return {
             "routing_version": self.routing_version,
             "workers": {
-                "w1": {**worker, "busy_seconds": busy},
-                "w2": {**worker, "busy_seconds": idle},
+                "w1": {**worker, "busy_seconds": busy, "stuck": []},
+                "w2": {**worker, "busy_seconds": idle, "stuck": stuck},
             },
             "operators": {
                 "totals": {"rows": 10, "bytes": 100, "last_epoch": 7, "batches": [batch]}

@@ -250,6 +250,7 @@ def test_metrics(reader: Client, service: ScriptedService) -> None:
         'anabranch_rows_input_total{operator="totals"} 100.0',
         'anabranch_reconfigurations_total{cause="api",outcome="failed",strategy="live"} 1.0',
         "anabranch_moved_bytes_total 50.0",
+        'anabranch_worker_stuck_seconds{operator="totals",worker="w2"} 31.5',
         "anabranch_group_skew_ratio 1.5",
         'anabranch_last_epoch{operator="totals"} 7.0',
         'anabranch_last_commit_timestamp_seconds{operator="totals"} 1000.25',

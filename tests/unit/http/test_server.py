@@ -15,7 +15,7 @@ from tests.unit.http.scripted import Client, ScriptedService, serving, tokens_of
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.http import server as server_module
-from anabranch.http.endpoint import Endpoint
+from anabranch.http.endpoint import ServiceEndpoint
 from anabranch.http.server import HttpServer
 from anabranch.model.journal_entry import EntryKind
 
@@ -27,7 +27,7 @@ def test_a_server_that_dies_leaves_no_file_that_lies(
     server: HttpServer, service: ScriptedService, tmp_path: Path, runtime: Path
 ) -> None:
     blobs = BlobStore(str(tmp_path / "state"))
-    assert Endpoint.read(blobs) is not None
+    assert ServiceEndpoint.read(blobs) is not None
 
     async def dies(*_: Any) -> bool:
         raise RuntimeError("as if there were a bug")
@@ -35,7 +35,7 @@ def test_a_server_that_dies_leaves_no_file_that_lies(
     server._server.on_tick = dies  # type: ignore[method-assign,assignment]
     server._thread.join(PATIENCE_SECONDS)
     assert not server._thread.is_alive()
-    assert Endpoint.read(blobs) is None
+    assert ServiceEndpoint.read(blobs) is None
     assert list(runtime.iterdir()) == []
     service.happens(EntryKind.BATCH, operator="totals", epoch=1, seconds=0.1)
     server.stop()

@@ -23,7 +23,7 @@ from anabranch_bench.cli.experiment import (
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.experiments.cluster import Loss, MoveRun
+    from anabranch_bench.experiments.cluster import ClusterMove, HostLoss
 
 LOSSES = {"executor": "executor killed", "host": "host cut off"}
 
@@ -59,17 +59,17 @@ def run(args: argparse.Namespace) -> int:
     from anabranch.migration.strategies import STRATEGIES, check
     from anabranch_bench.experiments.cluster import (
         ClusterBench,
+        ClusterMove,
         ClusterSettings,
-        Loss,
-        MoveRun,
+        HostLoss,
     )
     from anabranch_bench.testbed.namespaces import why_not
 
     if args.stored:
-        moves = stored_results(args, "cluster", "strategy", MoveRun.from_json)
-        losses = stored_results(args, "cluster", "side", Loss.from_json)
-        print_each(moves, MoveRun.line, False)
-        print_each(losses, Loss.line, False)
+        moves = stored_results(args, "cluster", "strategy", ClusterMove.from_json)
+        losses = stored_results(args, "cluster", "side", HostLoss.from_json)
+        print_each(moves, ClusterMove.line, False)
+        print_each(losses, HostLoss.line, False)
         return 0
     strategies = tuple(args.strategies or STRATEGIES)
     for strategy in strategies:
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     with closing(Scratch()) as scratch:
         bench = ClusterBench(scratch.path, settings, show_progress)
         found = print_each(bench.run(), _line, args.json)
-    return int(any(isinstance(result, Loss) and result.wrong for result in found))
+    return int(any(isinstance(result, HostLoss) and result.wrong for result in found))
 
 
-def _line(result: MoveRun | Loss) -> str:
+def _line(result: ClusterMove | HostLoss) -> str:
     return result.line()

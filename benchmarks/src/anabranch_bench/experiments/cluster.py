@@ -42,7 +42,7 @@ class ClusterSettings:
 
 
 @dataclass
-class MoveRun:
+class ClusterMove:
     """A move from 2 to 4 workers on four hosts, in the middle of a load."""
 
     link: str
@@ -72,7 +72,7 @@ class MoveRun:
         return {"kind": "move", **asdict(self), "timeline": self._part().to_json()}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> MoveRun:
+    def from_json(cls, told: Mapping[str, Any]) -> ClusterMove:
         """What `to_json` was told of."""
         given = {name: value for name, value in told.items() if name != "kind"}
         given["window"] = TimeWindow(**told["window"])
@@ -97,7 +97,7 @@ class MoveRun:
 
 
 @dataclass
-class Loss:
+class HostLoss:
     """A host's loss: the longest time without a batch."""
 
     side: str
@@ -111,7 +111,7 @@ class Loss:
         return {"kind": "loss", **asdict(self)}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Loss:
+    def from_json(cls, told: Mapping[str, Any]) -> HostLoss:
         """What `to_json` was told of."""
         return cls(**{name: value for name, value in told.items() if name != "kind"})
 
@@ -127,7 +127,7 @@ class ClusterBench:
     def __init__(self, folder: Path, settings: ClusterSettings, say: Say) -> None:
         self._folders, self._settings, self._say = Folders(folder), settings, say
 
-    def run(self) -> Iterator[MoveRun | Loss]:
+    def run(self) -> Iterator[ClusterMove | HostLoss]:
         """The results, as they come."""
         for link in self._settings.links:
             yield from self._moves(link)
@@ -136,7 +136,7 @@ class ClusterBench:
                 for repeat in range(self._settings.repeat):
                     yield self._loss(what, side, repeat)
 
-    def _moves(self, link: str) -> Iterator[MoveRun]:
+    def _moves(self, link: str) -> Iterator[ClusterMove]:
         s = self._settings
         with ExitStack() as closing:
             network, driver, _ = self._cluster(closing, HOSTS)
@@ -164,7 +164,7 @@ class ClusterBench:
         link: str,
         strategy: str,
         repeat: int,
-    ) -> MoveRun:
+    ) -> ClusterMove:
         settle = time.time() - began
         time.sleep(self._settings.seconds)
         sent = _bytes_sent(network)
@@ -178,9 +178,9 @@ class ClusterBench:
         back = driver.call("move", "rescale", 2, strategy="live")
         driver.call("report", back, MOVE_SECONDS_MAX, timeout=MOVE_SECONDS_MAX + 60)
         window = TimeWindow(start, end)
-        return MoveRun(link, strategy, repeat, window, settle, last, across, report, timeline)
+        return ClusterMove(link, strategy, repeat, window, settle, last, across, report, timeline)
 
-    def _loss(self, what: str, side: str, repeat: int) -> Loss:
+    def _loss(self, what: str, side: str, repeat: int) -> HostLoss:
         self._say(f"{what}: {side}, run {repeat + 1}")
         with ExitStack() as closing:
             network, driver, _ = self._cluster(closing, HOSTS[:3])
@@ -199,7 +199,7 @@ class ClusterBench:
             for _ in range(BATCHES_AFTER):
                 at = driver.wait_for("batch", GO_ON_SECONDS_MAX, at + 0.001)["at"]
             gap = driver.longest_gap(start)
-            return Loss(side, what, repeat, gap, driver.call("check")["wrong"])
+            return HostLoss(side, what, repeat, gap, driver.call("check")["wrong"])
 
     def _cluster(
         self, closing: ExitStack, hosts: tuple[str, ...]

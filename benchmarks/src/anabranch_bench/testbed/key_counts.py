@@ -17,7 +17,7 @@ from anabranch_bench.workloads.keycount import build
 FILL_BATCHES = 8
 
 
-class Counts:
+class LastCounts:
     """An idempotent sink: the last count of each key."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ def begin(stage: Stage, keys: int, payload_bytes: int) -> None:
     def make(schedule: Path) -> DataFrame:
         return build(stage.service, load_frame(stage.spark, schedule, keys, payload_bytes))
 
-    sink = Counts()
+    sink = LastCounts()
     query = LoadedQuery(make, stage.folder, 0, sink.write)
     stage.queries["show"] = Show(query, sink)
     query.start()

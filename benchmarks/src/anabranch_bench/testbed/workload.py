@@ -6,6 +6,7 @@ every batch are known; every output row and all state can be computed again, one
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import threading
@@ -28,6 +29,8 @@ CUSTOMERS = 1000
 SPREAD = 2_654_435_761
 MODULUS = 1_000_003
 """Of the chain: a value that only the right rows in the right order give."""
+NOTE_LETTERS = 3_000
+"""Kept for each customer, so that a move takes its time and state does not fit anywhere."""
 WRONG_SHOWN = 5
 TWICE = -1
 """Instead of a customer: the batch has put out something for a customer more than once."""
@@ -36,18 +39,24 @@ Rows = dict[int, tuple[int, ...]]
 
 
 class Chain(StatefulProcessor):
-    """Counts a customer's orders and chains their numbers; says what it had before."""
+    """Counts a customer's orders and chains their numbers; says what it had before.
+
+    The first order leaves a long note, which stays.
+    """
 
     OUTPUT = "customer long, before long, orders long, chain long"
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """One value for each customer."""
+        """Two values for each customer."""
         self._state = handle.getValueState("chain", "orders long, chain long")
+        self._note = handle.getValueState("note", "text string")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         """In the order of the stream, whatever the order of arrival."""
         before, chain = self._state.get() or (0, 0)
         orders = before
+        if not orders:
+            self._note.update((note_of(key[0]),))
         for number in sorted(row.row for row in rows):
             orders, chain = orders + 1, next_link(chain, number)
         self._state.update((orders, chain))
@@ -57,6 +66,11 @@ class Chain(StatefulProcessor):
 def next_link(chain: int, number: int) -> int:
     """The chain with one more order."""
     return (chain * 31 + number) % MODULUS
+
+
+def note_of(customer: int) -> str:
+    """What no compression makes much shorter."""
+    return hashlib.shake_128(str(customer).encode()).hexdigest(NOTE_LETTERS // 2)
 
 
 class CheckedQuery:
@@ -116,7 +130,7 @@ class CheckedQuery:
             self._stage.tell("ended", query=self.name, error=str(error))
 
 
-class Oracle:
+class OrdersOracle:
     """The same computation, one row after the other."""
 
     def __init__(self) -> None:
@@ -209,7 +223,7 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     """
     verdict: dict[str, Any] = {"batches": {}, "again": 0, "wrong": []}
     for operator, query in stage.queries.items():
-        oracle = Oracle()
+        oracle = OrdersOracle()
         batches = {number: list(runs) for number, runs in list(query.batches.items())}
         latest: Rows = {}
         for number in range(len(batches)):
@@ -230,7 +244,7 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     return verdict
 
 
-def _check_state(stage: Stage, operator: str, oracle: Oracle) -> list[str]:
+def _check_state(stage: Stage, operator: str, oracle: OrdersOracle) -> list[str]:
     of = (operator, "chain") if operator == "chain" else (operator,)
     keys = list(range(CUSTOMERS))
     epoch, values = stage.service.state(*of).read(keys)
@@ -238,7 +252,19 @@ def _check_state(stage: Stage, operator: str, oracle: Oracle) -> list[str]:
     for number in range(oracle.batches, epoch + 1):
         oracle.batch(number)
     found = {k: tuple(row) for k, row in zip(keys, values, strict=True) if row is not None}
-    return _differences(f"{operator}, state of batch {epoch}", oracle.state()[operator], found)
+    wrong = _differences(f"{operator}, state of batch {epoch}", oracle.state()[operator], found)
+    return wrong if operator != "chain" else [*wrong, *_check_notes(stage, found)]
+
+
+def _check_notes(stage: Stage, customers: Rows) -> list[str]:
+    keys = sorted(customers)
+    _, values = stage.service.state("chain", "note").read(keys)
+    notes = zip(keys, values, strict=True)
+    return [
+        f"chain: customer {key} has another note"
+        for key, row in notes
+        if row is None or tuple(row) != (note_of(key),)
+    ]
 
 
 def _differences(where: str, expected: Rows, found: Rows) -> list[str]:

@@ -19,7 +19,7 @@ from anabranch_bench.workloads.riotbench.datasets import CITY
 from anabranch_bench.workloads.riotbench.distinct import DistinctApproxCount
 from anabranch_bench.workloads.riotbench.estimation import ErrorEstimate
 from anabranch_bench.workloads.riotbench.interpolation import Interpolation
-from anabranch_bench.workloads.riotbench.joining import Join
+from anabranch_bench.workloads.riotbench.joining import JoinFields
 from anabranch_bench.workloads.riotbench.kalman import KalmanFilter
 from anabranch_bench.workloads.riotbench.regression import WIDTH, SlidingRegression, carried_on
 
@@ -145,7 +145,7 @@ def test_errors_are_relative_to_the_last_average() -> None:
 
 def test_join_waits_for_all_fields() -> None:
     columns = ("id", "sensor", "field", "at_ms", "meta", "value")
-    operator = Operator(Join(CITY), ["id"], columns, ("id", "sensor", "row"))
+    operator = Operator(JoinFields(CITY), ["id"], columns, ("id", "sensor", "row"))
     fields = [*CITY.observed]
     rows = [(7, "s", field, 99, "s,1.5,2.5", float(i)) for i, field in enumerate(fields)]
     assert operator.run([rows[3], rows[0], (8, "t", "dust", 100, "t,0,0", 1.0)]) == []

@@ -16,7 +16,7 @@ from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.late import timely
 from anabranch.processor.columnar.returned import ProcessorCalls, Returned
 from anabranch.processor.columnar.sessions import SessionProcessor
-from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
+from anabranch.processor.contract import BatchTimes, CodePlace, OperatorStats, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.arena import TooManyBytes
 from anabranch.state.columnar.compare import normalise
@@ -67,7 +67,7 @@ class ColumnarEngine:
             self._expire(tx, tables, stats)
         return stats
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         """A call of the processor: of many keys."""
         return self._calls.place
 
