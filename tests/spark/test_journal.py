@@ -93,7 +93,7 @@ def test_seen_and_told_from_outside(
         shown = service._repr_html_()
         assert "Time of each batch" in shown
         assert "signal 9" in shown
-        assert "<svg" in service.recent_moves()[0]._repr_html_()
+        assert "key groups moved" in service.recent_moves()[0]._repr_html_()
         assert client.get("/moves")[-1]["cause"] == "command line"
         assert sum(each["rows"] for each in client.get("/key-groups")) > 0
         assert main(["status", where]) == 0
