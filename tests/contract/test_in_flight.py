@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.cable import Cable
+from tests.cable import Cable, cable_to
 from tests.contract.test_transport import SCHEMA, Echo, batch, header, question
 
 from anabranch.errors import CallTimedOut, NotReachable
@@ -43,6 +43,9 @@ class Slow(Echo):
         return super().call(request)
 
     def exchange(self, header: Any, rows: Iterator[pa.RecordBatch]) -> Any:
+        if header.operator == "greedy":
+            for _ in rows:
+                self.begun.set()
         if header.operator == "deaf":
             self.begun.set()
             assert self.go_on.wait(WAIT)
@@ -128,6 +131,26 @@ def test_what_goes_to_a_dead_process_ends_at_once(
         call.result(WAIT)
     assert time.monotonic() - started < 2
     assert not IN_FLIGHT.count(cable.address)
+
+
+def test_bytes_on_the_way_do_not_hold_up_the_end_of_a_call(slow: Slow) -> None:
+    """gRPC waits until the kernel has sent them. It has some in about every second round."""
+    slow.go_on.set()
+    server = Server("127.0.0.1", Access(TOKEN), slow)
+    try:
+        for _ in range(6):
+            with cable_to(server.address) as cable:
+                slow.begun.clear()
+                peer = Peer(cable.address, Credentials(TOKEN), "The worker")
+                call = begun(lambda peer=peer: write_for_ever(peer.exchange(header("greedy"))))  # type: ignore[misc]
+                assert slow.begun.wait(WAIT)
+                cable.cut()
+                time.sleep(0.2)
+                IN_FLIGHT.gone(TOKEN, cable.address)
+                with pytest.raises(NotReachable, match="is gone"):
+                    call.result(8)
+    finally:
+        server.stop()
 
 
 @EVERY_WAY

@@ -42,9 +42,9 @@ def register(subparsers: Subparsers) -> None:
         "demo",
         help="a streaming query that is rescaled while it runs, checked",
         description=(
-            "Counts orders and sums amounts for each customer of a steady stream; goes from 2 to 3 "
-            "workers and back while the stream runs; draws the latency of rows over time; compares "
-            "the result with a sequential computation."
+            "Counts orders and sums amounts for each customer of a steady stream. Goes from 2 to 3 "
+            "workers and back while the stream runs. Draws the latency of rows over time, and "
+            "compares the result with a sequential computation."
         ),
     )
     parser.add_argument(
@@ -80,7 +80,7 @@ class Sink:
 
 
 @dataclass(frozen=True)
-class Change:
+class DemoMove:
     """A reconfiguration, in seconds since the load began."""
 
     name: str
@@ -97,7 +97,7 @@ class DemoRun:
     cores: int | None
     load_average: float
     timeline: Timeline
-    changes: list[Change]
+    changes: list[DemoMove]
 
     @property
     def about(self) -> str:
@@ -120,7 +120,7 @@ class DemoRun:
         """A run that was made before."""
         from anabranch.loadtest.latency import Timeline
 
-        changes = [Change(**change) for change in told["changes"]]
+        changes = [DemoMove(**change) for change in told["changes"]]
         timeline = Timeline.from_json(told["timeline"])
         return cls(timeline=timeline, changes=changes, **told["demo"])
 
@@ -187,7 +187,7 @@ def orders_query(spark: SparkSession, service: StateService) -> Callable[[Path],
 
 def _run(
     query: LoadedQuery, service: StateService, args: argparse.Namespace
-) -> tuple[Timeline, list[Change]]:
+) -> tuple[Timeline, list[DemoMove]]:
     print(f"Warming up with {WARM_UP_ROWS:,} orders of {CUSTOMERS:,} customers ...", flush=True)
     query.burst(WARM_UP_ROWS, WARM_UP_ROWS // 8, lambda _: None)
     load = query.open(args.rate)
@@ -207,7 +207,7 @@ def _run(
         while not move.wait(0.2):
             watch.line(move.progress)
         end = time.time() - load.started
-        changes.append(Change(name, start, end, str(move.report())))
+        changes.append(DemoMove(name, start, end, str(move.report())))
         watch.line(1.0)
         watch.steady(args.seconds)
     query.drain(watch.left)

@@ -12,20 +12,21 @@ from typing import Any
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.calls import STATUS_SECONDS_MAX, ask_all
 from anabranch.coordinator.site_traffic import SiteTraffic
+from anabranch.coordinator.useful_time import UsefulTime
 from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.operator_file import OperatorFile
 from anabranch.errors import AnabranchError, displaced
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import Routing
-from anabranch.model.stats import add_stats
+from anabranch.model.stats import STATE_BYTES, add_stats
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.processor.user_code import packed
 from anabranch.protocol.coordinator_messages import GrantLane, OperatorRegistered
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.transport.messages.control import Install, OperatorStatus, Status, WorkerStatus
-from anabranch.transport.messages.lanes import LaneGrant, LaneOwner, LanePeer
+from anabranch.transport.messages.lanes import LaneGrant, LaneOwner, LanePeer, TransactionDone
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
@@ -77,6 +78,8 @@ class OperatorRecord:
     """When a batch began, one of its lanes came to its end, or it was committed, last."""
     traffic: SiteTraffic | None = None
     """If it has sites."""
+    useful: UsefulTime = field(default_factory=UsefulTime)
+    """For the autoscaler."""
 
     def check_begin(self, epoch: int, attempt: int) -> None:
         """Refuse a task that begins twice: it runs several lanes in turn, as coalesce() does."""
@@ -89,11 +92,12 @@ class OperatorRecord:
         if error is not None:
             raise error
 
-    def note_begin(self, epoch: int, attempt: int, asked: float) -> None:
-        """A task was allowed to begin; `asked` is when it wanted to."""
+    def note_begin(self, epoch: int, attempt: int, asked: float, version: int = 0) -> None:
+        """A task was allowed to begin, with a routing; `asked` is when it wanted to."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
             self.failed_attempts = {}
+            self.useful.begin(version)
             if self.traffic is not None:
                 self.traffic.begin()
             self.timings.append(BatchTiming(epoch, asked))
@@ -101,8 +105,11 @@ class OperatorRecord:
         self.timings[-1].started = min(self.timings[-1].started, asked)
         self.begun.add(attempt)
 
-    def note_finish(self, lane: int, stats: dict[str, int]) -> None:
+    def note_finish(
+        self, lane: int, stats: dict[str, int], done: Iterable[TransactionDone] = ()
+    ) -> None:
         """A lane came to its end; one that runs again and again is no sign of life."""
+        self.useful.finish(lane, done)
         if lane not in self.lane_stats:
             self.alive_at = steady_clock.now()
         self.lane_stats[lane] = stats
@@ -191,7 +198,9 @@ class OperatorRecord:
         if timing is None or timing.epoch != epoch:
             return None
         timing.seconds = steady_clock.now() - timing.started
-        timing.stats = self.batch_stats(0) or {}
+        timing.stats = stats = self.batch_stats(0) or {}
+        rows, size = stats.get("rows_input", 0), stats.get(STATE_BYTES, 0)
+        self.useful.commit(epoch, timing.started, timing.seconds, rows, size)
         return timing.seconds
 
 

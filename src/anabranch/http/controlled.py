@@ -19,26 +19,41 @@ class ControlledService(Protocol):
     def status(self) -> dict[str, Any]:
         """Workers, operators, the running reconfiguration."""
 
+    def source_lag_rows(self) -> dict[str, int]:
+        """By operator, where sources count rows."""
+
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, rows and bytes of each key group."""
 
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and those that are on their way."""
+
     def rescale(self, workers: int, **how: Any) -> Any:
-        """A MoveHandle, or with `dry_run` a Forecast; so do the other four."""
+        """A MoveHandle, or with `dry_run` a Forecast; so do the other five."""
 
     def move(self, key_groups: Sequence[int], to: str, **how: Any) -> Any:
         """Move some key groups."""
 
-    def drain(self, worker: str, **how: Any) -> Any:
-        """Empty a worker and end it."""
+    def place(self, site: str, on: str | None, **how: Any) -> Any:
+        """Move all state of a site."""
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> Any:
+        """Empty a worker and end it, or all of a host."""
 
     def rebalance(self, **how: Any) -> Any:
         """Share key groups out by load."""
 
-    def standby(self, workers: int) -> MoveHandle:
+    def standby(self, workers: int, **how: Any) -> Any:
         """Keep replicas for a later rescale."""
 
     def recent_moves(self) -> list[MoveHandle]:
         """Running and recent reconfigurations, the oldest first."""
+
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        """Other settings of the autoscaler; those that count now."""
+
+    def autoscaler(self, limit: int = ...) -> dict[str, Any]:
+        """Settings and the last decisions, the newest last."""
 
     def savepoint(self, name: str) -> Savepoint:
         """Make a savepoint."""

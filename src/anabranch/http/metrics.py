@@ -8,19 +8,34 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from anabranch.coordinator.move_handle import CANCELLED, STOPPED
+from anabranch.http.autoscale_metrics import AutoscaleMetrics
 from anabranch.model.journal_entry import EntryKind, JournalEntry
 from anabranch.model.stats import TIMES
+from anabranch.protocol.move_queue import SUPERSEDED
 
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PHASES = {name: name.removesuffix("_ms") for name in TIMES}
 
+OUTCOMES = {
+    "done": "done",
+    "failed": "failed",
+    CANCELLED: "cancelled",
+    STOPPED: "stopped",
+    SUPERSEDED: "superseded",
+}
+CAUSES = {
+    name: name for name in ("program", "command line", "page", "api", "autoscaler", "timeout")
+}
+
 Picture = Callable[[], Mapping[str, Any]]
+Lag = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
     """Counts what happens, and asks for the rest at each scrape."""
 
-    def __init__(self, status: Picture) -> None:
+    def __init__(self, status: Picture, lag: Lag) -> None:
         self._registry = CollectorRegistry()
         self._batch = Histogram(
             "anabranch_batch_seconds",
@@ -51,7 +66,8 @@ class Metrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_StatusCollector(status))
+        self._autoscale = AutoscaleMetrics(self._registry)
+        self._registry.register(_StatusCollector(status, lag))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"anabranch_{name}", text, labels, registry=self._registry)
@@ -63,12 +79,14 @@ class Metrics:
                 self._batch_done(entry, entry.operator)
             case EntryKind.BATCH_FAILED:
                 self._failed.labels(entry.operator or "").inc()
+            case EntryKind.AUTOSCALE:
+                self._autoscale.note(entry)
             case EntryKind.WORKER_ENDED:
                 self._ended.labels(entry.worker or "").inc()
             case EntryKind.MOVE_ENDED:
                 strategy = str(entry.details.get("strategy"))
-                outcome = str(entry.details.get("outcome")).partition(":")[0].rstrip(".")
-                self._moves.labels(strategy, outcome, str(entry.details.get("cause"))).inc()
+                about = (str(entry.details.get(name)) for name in ("outcome", "cause"))
+                self._moves.labels(strategy, *map(_short, about, (OUTCOMES, CAUSES))).inc()
                 self._moved.inc(entry.bytes or 0)
                 self._pause.labels(strategy).observe(entry.details.get("pause_seconds") or 0.0)
             case _:
@@ -90,8 +108,8 @@ class Metrics:
 class _StatusCollector:
     """Gauges from `status()`."""
 
-    def __init__(self, status: Picture) -> None:
-        self._status = status
+    def __init__(self, status: Picture, lag: Lag) -> None:
+        self._status, self._lag = status, lag
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked when it is registered."""
@@ -107,6 +125,19 @@ class _StatusCollector:
         )
         skew.add_metric([], _skew(status["workers"]))
         yield skew
+        ahead = GaugeMetricFamily(
+            "anabranch_source_lag_rows",
+            "Rows that the sources of its query have and it has not read.",
+            labels=["operator"],
+        )
+        for operator, rows in self._lag().items():
+            ahead.add_metric([operator], rows)
+        yield ahead
+
+
+def _short(text: str, known: Mapping[str, str]) -> str:
+    """A label has few values: what somebody wrote is none of them."""
+    return next((name for start, name in known.items() if text.startswith(start)), "other")
 
 
 def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from anabranch.model.ids import HostId, WorkerId
 from anabranch.processes.launcher import Launcher, StartedWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.transport.client import Peer, forget
-from anabranch.transport.messages.control import UserCall, Watch
+from anabranch.transport.messages.control import SlowCalls, UserCall
 
 _log = logging.getLogger("anabranch.coordinator")
 
@@ -234,7 +234,7 @@ class WorkerPool:
         """Ask a process again and again whether it is there, and what its user code does."""
         while not member.gone.wait(self._ping_seconds):
             try:
-                reply = member.peer.call(Watch(REPORTED_SECONDS), PING_SECONDS_MAX)
+                reply = member.peer.call(SlowCalls(REPORTED_SECONDS), PING_SECONDS_MAX)
                 self._on_user_calls(worker, member.incarnation, reply.calls)
             except ServiceUnavailable:
                 if not member.gone.is_set():

@@ -18,6 +18,8 @@ from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.progress import OperatorProgress
+from anabranch.spark.query_reports import SparkReports
+from anabranch.spark.source_lag import lag_of
 
 _log = logging.getLogger("anabranch.service")
 
@@ -29,6 +31,7 @@ class SparkClock:
         self._sessions: dict[str, SparkSession] = {}
         self._readers: set[str] = set()
         self._progress: dict[str, OperatorProgress] = {}
+        self.reports = SparkReports(self._execution).reports
 
     def watch(
         self,
@@ -67,6 +70,12 @@ class SparkClock:
         """Put it into the query's progress."""
         self._progress[operator].report(query_id, epoch, lanes, stats)
 
+    def source_lag(self, operator: str, query_id: str) -> int | None:
+        """Rows that the sources of an operator's query are ahead; None: nobody knows."""
+        execution = self._execution(operator, query_id)
+        last = None if execution is None else execution.lastProgress()
+        return None if last is None else lag_of(str(last.json()))
+
     def checkpoints(self, query_of: Callable[[str], str | None]) -> list[SparkCheckpoint]:
         """Those of the operators' queries that run now, as far as they can be read from here."""
         found: dict[str, SparkCheckpoint] = {}
@@ -89,7 +98,8 @@ class SparkClock:
         return any(_execution(session, query_id) is not None for session in sessions.values())
 
     def _execution(self, operator: str, query_id: str) -> Any:
-        return _execution(self._sessions[operator], query_id)
+        session = self._sessions.get(operator)
+        return None if session is None else _execution(session, query_id)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from anabranch.errors import NotReachable
+from anabranch.transport.hang_up import hang_up
 
 _log = logging.getLogger("anabranch.transport")
 
@@ -158,6 +159,7 @@ class InFlight:
             self._cut(address)
         for each in ended:
             each.give_up("is gone, says the coordinator.")
+        _hang_up(ended)
 
     def here(self, token: str, *addresses: str) -> None:
         """A new process of the service listens where one was that is gone."""
@@ -220,6 +222,8 @@ class InFlight:
                 each.give_up(f"has sent nothing for {each.mute_seconds:.0f} s on this connection.")
             else:
                 each.give_up(f"is cut off: its host does not answer at {address}.")
+        if not is_there:
+            _hang_up(ended)
 
 
 def answers(address: str) -> bool:
@@ -235,6 +239,12 @@ def answers(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _hang_up(given_up: Iterable[Underway]) -> None:
+    """To cancel a call does not end it while the kernel has bytes of it that nobody takes."""
+    for address in {each.address for each in given_up}:
+        hang_up(address)
 
 
 IN_FLIGHT = InFlight()

@@ -56,11 +56,17 @@ class ScriptedService:
             },
         }
 
+    def source_lag_rows(self) -> dict[str, int]:
+        return {"totals": 12}
+
     def key_groups(self) -> list[dict[str, Any]]:
         return [
             {"group": group, "owner": "w1", "rows": group % 3, "bytes": 10 * group}
             for group in range(8)
         ]
+
+    def ownership(self) -> dict[str, Any]:
+        return {"version": 4, "workers": ["w1"], "owners": [0] * 8, "moving": []}
 
     def _ask(self, kind: str, **how: Any) -> Any:
         self.asked.append((kind, how))
@@ -76,14 +82,14 @@ class ScriptedService:
             lambda _: (Progress(4, 1, 0, 0), {}),
             lambda *_: (),
             self._cancel,
-            lambda workers: self._ask("retarget", workers=workers),
+            lambda workers, cause: self._ask("retarget", workers=workers, cause=cause),
             how.get("cause", "program"),
         )
         self.moves.append(move)
         return move
 
-    def _cancel(self, move: MoveHandle) -> MoveHandle:
-        self.asked.append(("cancel", {"number": move.number}))
+    def _cancel(self, move: MoveHandle, cause: str) -> MoveHandle:
+        self.asked.append(("cancel", {"number": move.number, "cause": cause}))
         move.ended("It was cancelled.", {}, Progress(4, 1, 0, 0))
         return move
 
@@ -95,17 +101,30 @@ class ScriptedService:
     def move(self, key_groups: Any, to: str, **how: Any) -> Any:
         return self._ask("move", key_groups=key_groups, to=to, **how)
 
-    def drain(self, worker: str, **how: Any) -> Any:
-        return self._ask("drain", worker=worker, **how)
+    def place(self, site: str, on: str | None, **how: Any) -> Any:
+        return self._ask("place", site=site, on=on, **how)
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> Any:
+        if (worker is None) == (host is None):
+            raise InvalidArgument("drain() takes a worker or a host.")
+        named = {"worker": worker} if host is None else {"host": host}
+        return self._ask("drain", **named, **how)
 
     def rebalance(self, **how: Any) -> Any:
         return self._ask("rebalance", **how)
 
-    def standby(self, workers: int) -> Any:
-        return self._ask("standby", workers=workers)
+    def standby(self, workers: int, **how: Any) -> Any:
+        return self._ask("standby", workers=workers, **how)
 
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
+
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
 
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)
@@ -116,7 +135,10 @@ class ScriptedService:
     def state(self, operator: str, variable: str | None = None) -> Any:
         if operator != "totals":
             raise InvalidArgument(f"There is no operator {operator!r}.")
-        return SimpleNamespace(read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]))
+        return SimpleNamespace(
+            read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]),
+            locate=lambda key: (3, "w1"),
+        )
 
     def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
         entries = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch_bench.probes.encrypted_copy import Copy, copy_source
+from anabranch_bench.probes.encrypted_copy import CopyCost, copy_source
 
 KINDS = ("plain", "tls")
 
@@ -27,7 +27,7 @@ class Turn:
     """One copy."""
 
     encryption: str
-    copy: Copy
+    copy: CopyCost
 
     @property
     def cpu_seconds_a_gb(self) -> float:
@@ -47,7 +47,7 @@ class Turn:
     def from_json(cls, told: Mapping[str, Any]) -> Turn:
         """What `to_json` was told of."""
         names = ("bytes", "seconds", "server_cpu_seconds", "caller_cpu_seconds", "call_ms")
-        return cls(told["encryption"], Copy(**{name: told[name] for name in names}))
+        return cls(told["encryption"], CopyCost(**{name: told[name] for name in names}))
 
     def line(self) -> str:
         """For people."""

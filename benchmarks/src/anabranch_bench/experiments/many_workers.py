@@ -24,7 +24,7 @@ from anabranch.coordinator.service_hosts import HostSettings
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.names import changelog_path
-from anabranch.durability.pack import Part, write_parts
+from anabranch.durability.pack import PackPart, write_parts
 from anabranch.durability.store import StateStore
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.keyspace import KeySpace
@@ -275,12 +275,12 @@ class ScriptedService:
 
     def written(self, epoch: int, grants: list[LaneGrant]) -> list[tuple[TransactionDone, ...]]:
         """Each worker writes its transactions: one alone, those that end meanwhile together."""
-        parts: dict[WorkerId, list[tuple[int, Part]]] = {}
+        parts: dict[WorkerId, list[tuple[int, PackPart]]] = {}
         for lane, grant in enumerate(grants):
             for owner in grant.owners:
                 number = next(self._numbers)
                 path = changelog_path(NAME, epoch, lane, owner.worker, "1", number)
-                part = Part(path, epoch, owner.groups, self._changelog)
+                part = PackPart(path, epoch, owner.groups, self._changelog)
                 parts.setdefault(owner.worker, []).append((lane, part))
         done: list[list[TransactionDone]] = [[] for _ in grants]
         for worker, mine in parts.items():

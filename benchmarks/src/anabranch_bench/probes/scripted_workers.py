@@ -53,7 +53,7 @@ class ScriptedWorkers:
     def call(self, request: Any) -> object:
         """What a worker that holds nothing would say."""
         match request:
-            case control.Watch():
+            case control.SlowCalls():
                 return control.UserCalls()
             case control.Committed():
                 with self._changed:

@@ -92,7 +92,7 @@ class Kept(StatefulProcessor):
         """Nothing to do."""
 
 
-class Rows:
+class KeyRows:
     """One transaction with a row for each key (contract: Transaction)."""
 
     epoch = 0
@@ -145,7 +145,7 @@ def measure(kind: str) -> dict[str, int]:
     base = resident_bytes()[0] or 0
     keys = KINDS[kind][0]
     for first in range(0, keys, BATCH_KEYS):
-        rows = Rows(first, min(keys, first + BATCH_KEYS))
+        rows = KeyRows(first, min(keys, first + BATCH_KEYS))
         engine.apply(rows, states)
         encode_changelog(rows.changes, KEYSPACE)
         del rows
