@@ -24,7 +24,8 @@ MACHINES = tuple(
 FUNCTION_LINES_MAX = 70
 
 TESTS = ROOT / "tests"
-UNIT_TESTS = sorted((TESTS / "unit").rglob("test_*.py"))
+UNIT_TESTS = {TESTS / "unit": SOURCE, ROOT / "benchmarks" / "tests" / "unit": BENCHMARKS}
+"""Each folder, and what it mirrors."""
 TEST_HELPERS = sorted(
     path
     for folder in (TESTS, ROOT / "benchmarks" / "tests")
@@ -34,7 +35,7 @@ TEST_HELPERS = sorted(
 
 CAMEL_CASE = re.compile(r"_?[A-Z]+[a-z]\w*")
 
-PURE_FOLDERS = ("protocol", "migration", "model")
+PURE_FOLDERS = ("autoscale", "protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
 
 IMPURE = {
@@ -157,10 +158,11 @@ def test_machines_exist() -> None:
     assert all(path in MODULES for path in MACHINES)
 
 
-@each_file(UNIT_TESTS)
+@each_file([path for folder in UNIT_TESTS for path in sorted(folder.rglob("test_*.py"))])
 def test_unit_tests_mirror_the_source(path: Path) -> None:
     """`tests/unit/x/test_y.py` tests the module `x/y.py`, or all of the package `x/y`."""
-    folder = SOURCE / path.parent.relative_to(TESTS / "unit")
+    ((tests, source),) = ((t, s) for t, s in UNIT_TESTS.items() if t in path.parents)
+    folder = source / path.parent.relative_to(tests)
     name = path.stem.removeprefix("test_")
     assert (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()
 

@@ -8,14 +8,16 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
 from anabranch.coordinator.location import open_store, restored
 from anabranch.coordinator.move_runner import MoveRunner
+from anabranch.coordinator.service_autoscale import ServiceAutoscale, autoscale_settings
 from anabranch.coordinator.service_hosts import (
     HOST_TIMEOUT_SECONDS,
     NO_HOST_TIMEOUT_SECONDS,
@@ -54,17 +56,23 @@ from anabranch.spark.local_dir import local_folder
 from anabranch.spark.plain_rpc import warn_of_plain_rpc
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.python_check import check_python
+from anabranch.spark.service_takeover import ServiceTakeover
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
 from anabranch.transport.messages.hosts import StateFolder
 
-if TYPE_CHECKING:
-    from anabranch.spark.takeover import ImportReport
-
 __all__ = ["StateService"]
 
 
-class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceStates, ServiceWorkers):
+class StateService(
+    ServiceAutoscale,
+    ServiceControl,
+    ServiceSavepoints,
+    ServiceSites,
+    ServiceStates,
+    ServiceTakeover,
+    ServiceWorkers,
+):
     """Keyed state for streaming queries, in worker processes beside Spark.
 
     Parameters
@@ -128,6 +136,8 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
     http : bool or int, optional
         Whether to serve the HTTP API on loopback, for the commands of `anabranch` and for
         Prometheus; a number is the port. Default: yes, if the extra `ui` is installed.
+    autoscale : mapping, optional
+        Settings of the autoscaler, as `autoscale()` takes them. Default: it is off.
     sites : collection of str
         Values of site columns (`group_by(..., placed_by=...)`) that get key groups of their own, in
         this order. Others share some. More may be added later, before their first row.
@@ -153,6 +163,7 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
 
     _enabled: Any = None
     _definitions: dict[str, OperatorDefinition]
+    _coordinator: Coordinator
 
     def __init__(
         self,
@@ -183,8 +194,10 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         host_timeout: float = HOST_TIMEOUT_SECONDS,
         no_host_timeout: float = NO_HOST_TIMEOUT_SECONDS,
         http: bool | int | None = None,
+        autoscale: Mapping[str, Any] | None = None,
     ) -> None:
         check_http(http)
+        wanted = autoscale_settings(autoscale)
         check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
@@ -222,12 +235,14 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
             self._store.close()
             raise
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
+        book = self._coordinator.load_book(self._clock, state_memory_bytes)
+        self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
         self._stop_at_exit = self._end_at_exit()
         self._control.start(self, http, workers, key_groups, checkpoint)
 
     def _end_at_exit(self) -> weakref.finalize[Any, Any]:
         """What `stop` does; the end of the program and of the last reference do it too."""
-        parts = self._keeper, self._coordinator, self._store, self._control
+        parts = self._scaler, self._keeper, self._coordinator, self._store, self._control
         end = weakref.finalize(self, end_service, *parts)
         atexit.register(end)
         return end
@@ -249,19 +264,29 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
 
     def enable(
-        self, names: Mapping[str, str] | None = None, *, placed_by: str | None = None
+        self,
+        names: Mapping[str, str] | None = None,
+        *,
+        placed_by: str | None = None,
+        strict: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on.
+        """Run the stateful operators of PySpark's own API on this service from now on.
 
-        State is kept under class names, or under those that `names` gives for classes. `placed_by`
-        is as for `group_by`, for streams that are grouped by a column of this name.
+        `transformWithState` is taken over when it is called, all others when their query starts
+        (docs/plans.md says which). What stays on Spark is told in one warning, or refused with
+        `strict`. `only` restricts this to some operators, such as {"transformWithState"}.
+
+        State is kept under class names and the names that `explain` shows, or under those that
+        `names` gives for them. `placed_by` is as for `group_by`, for streams that are grouped by a
+        column of this name.
         """
-        from anabranch.spark.enable import MethodTakeover
+        from anabranch.spark.enable import Enabled
 
         self._check_running()
         if self._enabled is None:
             by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
-            self._enabled = MethodTakeover(self._attach, is_free, names, by)
+            self._enabled = Enabled(self._attach, is_free, names, by, strict, only)
             self._enabled.start()
 
     def disable(self) -> None:
@@ -269,6 +294,14 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         if self._enabled is not None:
             self._enabled.stop()
             self._enabled = None
+
+    def explain(
+        self, df: DataFrame, output_mode: str = "append", query_name: str | None = None
+    ) -> None:
+        """Print which stateful operators of a query run here and which on Spark, and why."""
+        if self._enabled is None:
+            raise InvalidArgument("Call service.enable() first: explain shows what it does.")
+        self._enabled.plans.explain(df, output_mode, query_name)
 
     def _attach(
         self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None
@@ -299,48 +332,6 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
         )
         self._definitions[name] = plan.definition
         return result
-
-    def import_checkpoint(
-        self,
-        checkpoint: str,
-        *,
-        to: str,
-        result: DataFrame,
-        operators: Mapping[str, int] | None = None,
-    ) -> ImportReport:
-        """Continue a query that ran on Spark's own operators: its state, offsets and watermark.
-
-        Stop the old query. Define the new one on this service, import, then start it with `to` as
-        checkpointLocation. The import does not change the old checkpoint.
-
-        Parameters
-        ----------
-        checkpoint : str
-            checkpointLocation of the old query.
-        to : str
-            New folder for the new query's checkpoint.
-        result : DataFrame
-            What the new query writes. Its sources must be those of the old query.
-        operators : mapping of str to int, optional
-            For each operator of this service its operatorId in the old query (the source
-            "state-metadata" lists them). Not needed if both have one.
-        """
-        from anabranch.spark.takeover import import_checkpoint
-
-        self._check_running()
-        report = import_checkpoint(
-            self._spark,
-            self._store,
-            self._coordinator.store_lock,
-            self._definitions,
-            checkpoint,
-            to,
-            result,
-            operators,
-        )
-        for name in report.rows:
-            self._coordinator.announce(name)
-        return report
 
     # -- operation --
 
@@ -378,6 +369,10 @@ class StateService(ServiceControl, ServiceSavepoints, ServiceSites, ServiceState
     def _reconfigurer(self) -> MoveRunner:
         self._check_running()
         return self._coordinator.moves
+
+    def _autoscaler(self) -> Autoscaler:
+        self._check_running()
+        return self._scaler
 
     def _recycler(self) -> Recycler:
         self._check_running()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, SMALL_DISK, WORKER, Scene
+from tests.cluster.leftovers import listening
+from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, HOSTS, SMALL_DISK, WORKER, Scene
 
 LIMIT = HOST_TIMEOUT + AFTER_TIMEOUT
 """Seconds after which batches must go on while a healthy host is left."""
@@ -15,6 +16,10 @@ BATCH_SECONDS = 0.5
 SHORT_CUT = 0.4 * HOST_TIMEOUT
 MAY_FAIL = ("stop-restart",)
 """Strategies whose move fails if a process does not come back; the query goes on."""
+
+FULL_SECONDS = 30.0
+NEARLY_NOTHING = 64 << 10
+"""Others may free a page or two."""
 
 NEW_EXECUTORS_SECONDS = 120.0
 """When all of Spark's executors were lost: new ones start cold, all at once."""
@@ -27,7 +32,7 @@ def cut_off_during_a_move(scene: Scene, strategy: str) -> None:
     move = scene.begin_move(strategy)
     cut = scene.cut_during(move, "h1")
     scene.batches_go_on(cut, LIMIT)
-    scene.wait_until("h1 is lost", lambda: "h1" not in scene.hosts_there(), LIMIT)
+    scene.wait_until_lost("h1")
     scene.wait_fenced("h1")
     report = scene.report(move)
     assert report["seconds"] > cut - asked, "It has ended before the cut."
@@ -55,7 +60,7 @@ def healed_after_the_lease(scene: Scene) -> None:
     start = time.time()
     scene.network.cut("h1")
     _must_have_struck(scene.batches_go_on(start, LIMIT))
-    scene.wait_until("h1 is lost", lambda: "h1" not in scene.hosts_there(), LIMIT)
+    scene.wait_until_lost("h1")
     scene.network.heal("h1")
     scene.batches_go_on(time.time(), LIMIT)
 
@@ -151,13 +156,48 @@ def worker_killed(scene: Scene) -> None:
 
 
 def disk_full(scene: Scene) -> None:
-    """Of one host; the location is elsewhere, and so is what is safe."""
+    """Of one host, for long; the location is elsewhere, and so is what is safe."""
     host = scene.network.hosts[SMALL_DISK]
-    host.fill_disk()
+    scene.check_is_used(SMALL_DISK)
     start = time.time()
-    time.sleep(5.0)
+    host.fill_disk()
+    for _ in range(round(FULL_SECONDS)):
+        assert host.free_bytes() < NEARLY_NOTHING, "The disk is not full."
+        time.sleep(1.0)
+    scene.batches_go_on(start, FULL_SECONDS)
     host.free_disk()
+    scene.batches_go_on(time.time(), LIMIT)
+
+
+def some_lanes_do_not_reach_a_host(scene: Scene) -> None:
+    """A firewall between two hosts: another worker passes rows on, and nobody is replaced."""
+    before = scene.restarts()
+    _walled_off(scene, "h1")
+    assert scene.hosts_there() == set(HOSTS)
+    assert scene.restarts() == before, "A worker was replaced."
+    assert set(scene.hosts_of_workers().values()) == set(HOSTS)
+
+
+def most_lanes_do_not_reach_a_host(scene: Scene) -> None:
+    """By votes its worker is replaced elsewhere, although the coordinator reaches it."""
+    _walled_off(scene, "h1", "h3")
+    scene.wait_until(
+        "no worker is on h2", lambda: "h2" not in scene.hosts_of_workers().values(), LIMIT
+    )
+    assert "h2" in scene.hosts_there()
+
+
+def _walled_off(scene: Scene, *others: str) -> None:
+    """Others do not reach the workers of h2, and run tasks all the same."""
+    scene.check_is_used("h2")
+    for other in others:
+        for port in listening(scene.network.hosts["h2"]):
+            scene.network.wall(other, "h2", port)
+    start, stopped = time.time(), scene.network.walled()
     scene.batches_go_on(start, LIMIT)
+    for other in others:
+        scene.check_is_used(other)
+    assert scene.network.walled() > stopped, "Nobody has met the wall."
 
 
 ALL: tuple[Callable[[Scene], None], ...] = (
@@ -172,3 +212,9 @@ ALL: tuple[Callable[[Scene], None], ...] = (
     hung,
     disk_full,
 )
+
+BETWEEN_HOSTS: tuple[Callable[[Scene], None], ...] = (
+    some_lanes_do_not_reach_a_host,
+    most_lanes_do_not_reach_a_host,
+)
+"""They need lanes on several hosts."""

@@ -40,7 +40,7 @@ LATE_SECONDS = 30.0
 WORKERS = 3
 QUERIES = ("totals", "chain")
 LOOKS = "anabranch_bench.testbed.looks"
-MOVE_BYTES_PER_SECOND = 100_000
+MOVE_BYTES_PER_SECOND = 200_000
 """A move from 3 to 5 workers takes about four seconds then."""
 
 
@@ -82,8 +82,8 @@ class Scene(ABC):
         """And whatever it needs."""
 
     @abstractmethod
-    def _start_service(self) -> None:
-        """With its hosts."""
+    def _start_service(self, **more: Any) -> None:
+        """With its hosts; more options."""
 
     @abstractmethod
     def start_again(self, host: NamespacedHost) -> None:
@@ -109,6 +109,10 @@ class Scene(ABC):
         """Where each worker is."""
         hosts = self.status()["hosts"].items()
         return {worker: host for host, told in hosts for worker in told["workers"]}
+
+    def restarts(self) -> dict[str, int]:
+        """Of each worker."""
+        return {name: told["restarts"] for name, told in self.status()["workers"].items()}
 
     def hosts_there(self) -> set[str]:
         """Hosts that count."""
@@ -205,6 +209,11 @@ class Scene(ABC):
         self.say(f"{what}: after {time.time() - started:.1f} s")
         return time.time() - started
 
+    def wait_until_lost(self, host: str) -> None:
+        """The coordinator has given it up."""
+        limit = HOST_TIMEOUT + AFTER_TIMEOUT
+        self.wait_until(f"{host} is lost", lambda: host not in self.hosts_there(), limit)
+
     def wait_fenced(self, host: str) -> None:
         """No worker of a host that is cut off lives on."""
         fenced = f"no worker lives on {host}, behind its cut"
@@ -216,6 +225,17 @@ class Scene(ABC):
         taken = wait_for_nothing(hosts, FENCED_SECONDS, agents_stay)
         self.say(f"nothing is left on any host: after {taken:.1f} s")
         RECORD.note(nothing_left_after=round(taken, 1))
+
+    def go_on_from(self, savepoint: dict[str, Any]) -> None:
+        """All ends; another service at another location goes on from a savepoint."""
+        self.driver.call(f"{LOOKS}:end_for", savepoint)
+        self._start_service(folder="state-restored", restore=savepoint["path"])
+        self.driver.call(f"{LOOKS}:restart_queries")
+        restored = time.time()
+        for operator in QUERIES:
+            last = savepoint["epochs"][operator]
+            self.driver.wait_for("batch", 120, restored, query=operator, number=last + 3)
+        self.say(f"restored from {savepoint['epochs']}: {self.hosts_of_workers()}")
 
     def check_something_is_there(self) -> None:
         """Else it would prove nothing that nothing is left."""
@@ -278,9 +298,10 @@ class JoinedScene(Scene):
     def _start_driver(self, closing: ExitStack) -> Driver:
         return Driver(self.driver_host, "local[2]", self.folder / "app")
 
-    def _start_service(self) -> None:
+    def _start_service(self, **more: Any) -> None:
         token = self.folder / "token"
-        token.write_text(secrets.token_hex(16))
+        if not token.exists():
+            token.write_text(secrets.token_hex(16))
         source = {"expect": len(HOSTS), "port": PORT, "token_file": str(token)}
         started = self.driver.send(
             "start_service",
@@ -289,7 +310,7 @@ class JoinedScene(Scene):
             lanes=self.lanes,
             host=self.driver_host.address,
             host_timeout=HOST_TIMEOUT,
-            **self._options,
+            **{**self._options, **more},
         )
         for name in HOSTS:
             self.start_again(self.network.hosts[name])
@@ -319,14 +340,14 @@ class SparkScene(Scene):
         settings = {"spark.task.cpus": "0.99"}
         return Driver(self.driver_host, self.cluster.url, self.folder / "app", settings)
 
-    def _start_service(self) -> None:
+    def _start_service(self, **more: Any) -> None:
         self.driver.call(
             "start_service",
             workers=WORKERS,
             lanes=self.lanes,
             host=self.driver_host.address,
             host_timeout=HOST_TIMEOUT,
-            **self._options,
+            **{**self._options, **more},
         )
 
     def check_is_used(self, host: str) -> None:

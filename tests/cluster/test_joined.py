@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import faults
+from tests.cluster import faults, kinds, sites
 from tests.cluster.leftovers import AGENT
+from tests.cluster.namespaces import need_namespaces
 from tests.cluster.scene import (
     AFTER_TIMEOUT,
     HOST_TIMEOUT,
+    SMALL_DISK,
     JoinedScene,
     Scene,
     Stage,
 )
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch_bench.testbed.namespaces import why_not
-from anabranch_bench.testbed.workload import CUSTOMERS
+from anabranch_bench.testbed.workload import SITES
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -57,33 +58,38 @@ def test_an_agent_that_ends_without_a_word(scene: Scene) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"backend": "rocksdb", "state_memory_bytes": 64 << 20},
-        {"state": "hybrid", "state_memory_bytes": 1 << 20},
-        {"state": "remote"},
-        {"checkpoint": "full"},
-        {"checkpoint": "unaligned"},
-        {"checkpoint": "independent", "snapshot_seconds": 5},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
+@pytest.mark.parametrize("options", kinds.OF_STATE, ids=kinds.name_of)
 def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Out and in over hosts, a savepoint, the reader, and the loss of a host."""
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with JoinedScene(tmp_path, **options) as scene:
-        assert scene.rescale(5)["outcome"] == "done"
+        kinds.check(scene, options, AGENT)
+
+
+@pytest.mark.soak
+def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
+    """Key groups come to a host that cannot keep them; they do once it can."""
+    need_namespaces()
+    with JoinedScene(tmp_path, backend="rocksdb", state_memory_bytes=64 << 20) as scene:
+        host, start = scene.network.hosts[SMALL_DISK], time.time()
+        host.fill_disk()
+        assert host.free_bytes() < faults.NEARLY_NOTHING
+        move = scene.driver.call("move", "rescale", 6)
+        time.sleep(faults.FULL_SECONDS)
+        assert host.free_bytes() < faults.NEARLY_NOTHING
+        full = [scene.driver.log, scene.folder / f"{SMALL_DISK}-agent.log"]
+        assert any("No space left" in log.read_text(errors="replace") for log in full)
+        host.free_disk()
+        scene.batches_go_on(start, faults.FULL_SECONDS + HOST_TIMEOUT + AFTER_TIMEOUT)
+        scene.report(move)
+        assert scene.rescale(6)["outcome"] == "done"
         scene.check()
-        scene.driver.call("service", "savepoint", "across")
-        start = time.time()
-        assert scene.network.hosts["h1"].kill(AGENT)
-        scene.batches_go_on(start, HOST_TIMEOUT + AFTER_TIMEOUT)
-        assert scene.rescale(2)["outcome"] == "done"
-        scene.check()
-        if options.get("checkpoint") not in ("unaligned", "independent"):
-            assert scene.driver.call("read_state", "totals") == CUSTOMERS
+
+
+@pytest.mark.soak
+def test_a_site_goes_to_its_host_which_is_cut_off_and_returns(tmp_path: Path) -> None:
+    need_namespaces()
+    with JoinedScene(tmp_path, sites=list(SITES)) as scene:
+        assert sites.go_and_come_back(scene) == 1.0, "All lanes are on the driver's host."
 
 
 @pytest.mark.soak

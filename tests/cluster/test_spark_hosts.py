@@ -27,10 +27,10 @@ WORKER = "anabranch worker"
 def driver(
     loopback: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:
-    """An application with a service that has the defaults of a cluster, and state on disk."""
+    """A service with the defaults of a cluster, state on disk, and TLS as beyond loopback."""
     folder = tmp_path_factory.mktemp("application")
     with Driver(loopback.master, loopback.url, folder, {"spark.task.cpus": "0.99"}) as driver:
-        driver.call("start_service", workers=4, lanes=4, backend="rocksdb")
+        driver.call("start_service", workers=4, lanes=4, backend="rocksdb", tls=True)
         until(lambda: all_up(driver), driver)
         yield driver
 

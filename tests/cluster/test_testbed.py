@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cluster.namespaces import need_namespaces
 
 from anabranch_bench.testbed.hosts import Host
 from anabranch_bench.testbed.loopback import LoopbackHost
-from anabranch_bench.testbed.namespaces import Network, why_not
+from anabranch_bench.testbed.namespaces import Network
 
 SECONDS = 10.0
 ECHO = """
@@ -62,6 +63,12 @@ def test_cables_between_hosts(network: Network, tmp_path: Path) -> None:
     assert not reaches(h1, "h2")
     assert reaches(network.hosts["h3"], "h2")
     network.heal("h1")
+    network.wall("h1", "h2", 7000)
+    assert not reaches(h1, "h2")
+    assert reaches(h2, "h1")
+    assert reaches(network.hosts["h3"], "h2")
+    assert network.walled() > 0
+    network.heal("h1")
     network.delay("h1", 0.3)
     started = time.monotonic()
     assert become(lambda: reaches(h1, "h2"))
@@ -80,6 +87,7 @@ def test_hosts_hang_fill_up_and_lose_power(network: Network, tmp_path: Path) -> 
     save = [sys.executable, "-c", "open('more', 'wb').write(bytes(1 << 20))"]
     writer = ["sh", "-c", f'cd "$TMPDIR" && {save[0]} -c "{save[2]}"']
     h3.fill_disk()
+    assert h3.free_bytes() == 0
     assert h3.start(writer, Path(os.devnull)).wait(SECONDS) != 0
     h3.free_disk()
     assert h3.start(writer, Path(os.devnull)).wait(SECONDS) == 0
@@ -111,8 +119,8 @@ def make(kind: str, folder: Path) -> Host:
 @pytest.mark.parametrize("kind", ["loopback", pytest.param("netns", marks=pytest.mark.netns)])
 def test_hosts_end_with_who_made_them(kind: str, tmp_path: Path) -> None:
     """Also after kill -9: no process, no device."""
-    if kind == "netns" and (reason := why_not()):
-        pytest.skip(reason)
+    if kind == "netns":
+        need_namespaces()
     maker = subprocess.Popen(
         [sys.executable, "-c", MAKER, kind, str(tmp_path)],
         stdin=subprocess.PIPE,

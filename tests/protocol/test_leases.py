@@ -75,6 +75,27 @@ def test_an_agent_that_is_not_heard_is_given_up() -> None:
     assert found.expire(99.0) == []
 
 
+def test_an_agent_that_shows_nothing_is_given_up() -> None:
+    """It beats, and hangs where it reads the state location."""
+    found = Claims(LeaseTimes(lease=10.0, proof=15.0))
+    found.join(H1, A, 0.0)
+    found.heard(A, 8.0)
+    assert found.next_expiry() == 15.0
+    assert found.expire(14.9) == []
+    (loss,) = found.expire(15.0)
+    assert "has not shown in 15 s that it can run workers" in loss.reason
+    assert not loss.had_joined
+    assert not found.heard(A, 15.1)
+
+
+def test_an_agent_that_has_joined_shows_nothing_more() -> None:
+    found = Claims(LeaseTimes(lease=10.0, proof=15.0))
+    found.join(H1, A, 0.0)
+    found.stream_opened(A, 1, 8.0)
+    found.heard(A, 14.0)
+    assert found.expire(16.0) == []
+
+
 def test_an_agent_whose_stream_stays_broken_is_given_up() -> None:
     found = claims()
     found.stream_closed(A, 1, 3.0)

@@ -26,7 +26,13 @@ from anabranch.cli.main import main
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.journal import JournalFolder
 from anabranch.durability.store import StateStore
+from anabranch.errors import InvalidArgument, ServiceUnavailable
 from anabranch.http.client import ServiceClient
+from anabranch.http.recovery import recovery
+from anabranch.http.stored import StoredService
+from anabranch.http.tape import tape
+from anabranch.http.top_rows import top_rows
+from anabranch.model.ownership import Owned
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +133,39 @@ def test_seen_and_told_from_outside(
     assert "live: 2 to 3 workers" in text
     assert "signal 9" in text
     assert "stopped in order" in text
+    check_looking_back(location)
+
+
+def check_looking_back(location: Path) -> None:
+    """The page of a service that has ended, from what it has left."""
+    store = StateStore(str(location)).look()
+    stored = StoredService(store)
+    status = stored.status()
+    assert list(status["workers"]) == ["w1", "w2", "w3"]
+    assert {each["status"] for each in status["workers"].values()} == {"gone"}
+    assert status["operators"]["said"]["last_epoch"] == store.latest_epoch("said")
+    told = tape(stored.history(0), 0)
+    first = Owned.of(told["ownership"][:1])
+    assert set(first.owners) == {"w1", "w2"}
+    assert Owned.of(told["ownership"]).owners.count("w3") == 2
+    assert [move["outcome"] for move in told["moves"]] == ["done"]
+    live = stored.state("said")
+    epoch, (value, nothing) = live.read([7, 1_000_000])
+    group, owner = live.locate(7)
+    assert (epoch, nothing) == (store.latest_epoch("said"), None)
+    assert value["n.count"] > 0
+    assert owner == Owned.of(told["ownership"]).owners[group or 0]
+    assert live.locate(1_000_000) == (None, None)
+    top = top_rows(store.blobs, "said", None, None, 3)
+    assert (top["by"], top["is_complete"], len(top["rows"])) == ("n.count", True, 3)
+    assert top["rows"][0]["n.count"] >= top["rows"][1]["n.count"] >= value["n.count"] - 1
+    with pytest.raises(InvalidArgument, match="no column 'k'"):
+        top_rows(store.blobs, "said", None, "k", 3)
+    (kept,) = recovery(store.blobs, status)
+    assert kept["last_epoch"] == kept["epochs"][-1] == epoch
+    assert kept["changelogs"]["files"] > 0
+    with pytest.raises(ServiceUnavailable, match="No service runs"):
+        stored.rescale(3)
 
 
 class Failing(Tally):

@@ -132,7 +132,7 @@ def run_demo(args: argparse.Namespace) -> int:
     check(args.strategy, {})
     check_folders(args, "plot", "json")
     if args.stored:
-        show(_read(args.stored), args.plot)
+        show(_read(args.stored), args.plot, args.stored)
         return 0
     check_java()
     made, load_average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
@@ -152,7 +152,7 @@ def run_demo(args: argparse.Namespace) -> int:
         if args.json:
             text = json.dumps(run.to_json(), separators=(",", ":"))
             args.json.write_text(f"{text}\n", encoding="utf-8")
-        show(run, args.plot)
+        show(run, args.plot, args.json)
         return _verdict(sink, query.next_row)
 
 
@@ -254,8 +254,8 @@ class _Watch:
         print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{done}", flush=True)
 
 
-def show(run: DemoRun, plot: Path) -> None:
-    """Print latencies and reports; draw the picture."""
+def show(run: DemoRun, plot: Path, kept: Path | None) -> None:
+    """Print latencies and reports; draw the picture, which names the file that has the run."""
     from anabranch.loadtest.latency import TimeWindow
 
     timeline, changes = run.timeline, run.changes
@@ -273,10 +273,12 @@ def show(run: DemoRun, plot: Path) -> None:
     for change in changes:
         print(f"\n{change.report}")
     try:
+        from anabranch.loadtest.picture_source import note_source
         from anabranch.loadtest.timeline_plot import plot_timeline
 
         marks = [(c.name, c.start, c.end) for c in changes]
         plot_timeline(timeline, marks, plot, run.about)
+        note_source(plot, kept)
         print(f"\nLatency over time, with the moves marked: {plot}")
     except ValueError as error:  # without matplotlib
         print(f"\n{error}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.history import clock, line
 from anabranch.cli.stuck_calls import about, begun, stuck_calls
-from anabranch.model.journal_entry import EntryKind
+from anabranch.model.journal_entry import FREQUENT, EntryKind
 
 if TYPE_CHECKING:
     from anabranch.durability.journal import JournalContent
@@ -107,7 +107,7 @@ def look(store: StateStore, now: float) -> LocationPicture:
     batches = [row for row in rows if row["kind"] == EntryKind.BATCH.value and "seconds" in row]
     end = now if is_running else (journal.alive_at or now)
     recent = [row for row in batches if end - row["time"].timestamp() <= RECENT_SECONDS]
-    often = (EntryKind.BATCH.value, EntryKind.LOAD.value)
+    often = {kind.value for kind in FREQUENT}
     events = [row for row in rows if row["kind"] not in often][-EVENTS_SHOWN:]
     stuck = stuck_calls(rows) if is_running else []
     return LocationPicture(

@@ -19,15 +19,12 @@ from anabranch.coordinator.failure_log import FailureLog
 from anabranch.coordinator.installer import Installer
 from anabranch.coordinator.journal_notes import JournalNotes
 from anabranch.coordinator.lane_doubts import LaneDoubts
+from anabranch.coordinator.load_book import LoadBook
 from anabranch.coordinator.lookup_client import LookupClient
 from anabranch.coordinator.maintenance import Maintenance
 from anabranch.coordinator.move_runner import MoveRunner
-from anabranch.coordinator.operator_record import (
-    OperatorRecord,
-    describe,
-    registered,
-)
-from anabranch.coordinator.query_clock import QueryClock, QuerySide
+from anabranch.coordinator.operator_record import OperatorRecord, describe, registered
+from anabranch.coordinator.query_clock import QueryClock, QuerySide, QueryWatch
 from anabranch.coordinator.service_access import ServiceAccess
 from anabranch.coordinator.service_hosts import HostSettings, ServiceHosts
 from anabranch.coordinator.service_workers import Recycler
@@ -115,7 +112,7 @@ class Coordinator:
             self._pool,
             BatchWatch(self._machine, self._lock, self._operators, clock.is_running),
             self._maintenance.publish,
-            self.notes.of(self._pool),
+            self.notes.of(self._pool, lambda: self._machine.routing),
         )
         self.lookups = LookupClient(
             self._machine, self._lock, self._pool, self._operators, keyspace
@@ -195,6 +192,11 @@ class Coordinator:
         with self._lock:
             return worker not in self._machine.routing.owners
 
+    def load_book(self, watch: QueryWatch, state_bytes_max: int | None) -> LoadBook:
+        """What the autoscaler is told."""
+        known = self._machine, self._lock, self._operators
+        return LoadBook(*known, self.moves, watch, state_bytes_max)
+
     def announce(self, name: str, is_released: bool = False) -> None:
         """Tell the protocol what the location holds of an operator."""
         with self.store_lock:
@@ -270,7 +272,7 @@ class Coordinator:
         assert isinstance(granted, protocol.GrantLane)
         times = self._times(operator, request.query_id, epoch)
         with self._lock:  # only now: what is refused, or parked, changes nothing
-            operator.note_begin(epoch, request.attempt, asked)
+            operator.note_begin(epoch, request.attempt, asked, granted.version)
         return operator.lane_grant(granted, epoch, times, self._pool.address)
 
     def _times(self, operator: OperatorRecord, query_id: str, epoch: int) -> BatchTimes:
@@ -286,7 +288,8 @@ class Coordinator:
             raise ServiceUnavailable(
                 f"Operator '{operator.name}' was defined again; this task's result is not used."
             )
-        operator.note_finish(request.lane, request.stats)
+        operator.note_finish(request.lane, request.stats, request.transactions)
+        operator.note_written(done.report for done in request.transactions)
         if operator.traffic is not None:
             where = self.moves.places(request.host)
             operator.traffic.finish(request.lane, request.transactions, where)

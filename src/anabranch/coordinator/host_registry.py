@@ -259,7 +259,6 @@ class HostRegistry:
         flaw = self._proof.flaw(host, request) or folder_flaw(host, request.folder_error)
         flaw = flaw or address_flaw(host, request.agent, request.listens_at)
         if flaw is not None:
-            _log.warning("%s", flaw)
             self.give_up(request.agent, flaw)
             return ProveReply(False, flaw)
         return ProveReply(True, "")
@@ -333,7 +332,9 @@ class HostRegistry:
         if stream is not None:
             stream[1].put(ReturnHead(loss.reason, is_final=False))
         self._changed.notify_all()
-        if loss.had_joined:
+        if not loss.had_joined:
+            _log.warning("Host %s has not joined: %s", loss.host, loss.reason)
+        else:
             del self._records[loss.host]
             self._lost[loss.host] = loss.reason
             _log.warning("Host %s is lost: %s", loss.host, loss.reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,8 @@ from anabranch.coordinator.operator_record import OperatorRecord
 from anabranch.durability.savepoint import Savepoint
 from anabranch.model.ids import WorkerId
 from anabranch.model.journal_entry import EntryKind
+from anabranch.model.ownership import changes, whole
+from anabranch.model.routing import Routing
 from anabranch.model.stats import TIMES
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.transport.messages.control import Status, UserCall, WorkerStatus
@@ -24,6 +26,8 @@ from anabranch.transport.messages.lanes import LaneFailed
 
 LOAD_SECONDS = 15.0
 """Between two looks at how busy workers are, while batches run."""
+WHOLE_SECONDS = 600.0
+"""All owners are noted so often: who reads from some time on need not look back further."""
 SECONDS_A_WORKER = 0.1
 """More between two looks for each worker: many are asked less often."""
 
@@ -46,11 +50,34 @@ class JournalNotes:
         self._sampled = time.monotonic()
         self._pool: WorkerPool | None = None
         self._sampling = threading.Lock()
+        self._routing: Callable[[], Routing] | None = None
+        self._noted: Routing | None = None
+        self._whole_at = 0.0
+        self._noting = threading.Lock()
 
-    def of(self, pool: WorkerPool) -> JournalNotes:
-        """These are the workers that are asked what they do."""
-        self._pool = pool
+    def of(self, pool: WorkerPool, routing: Callable[[], Routing] | None = None) -> JournalNotes:
+        """These are the workers that are asked what they do, and who owns what."""
+        self._pool, self._routing = pool, routing
         return self
+
+    def ownership(self) -> None:
+        """Note who owns which key group, if that has changed or was not said for long."""
+        if self._routing is None:
+            return
+        now = time.monotonic()
+        with self._noting:
+            routing, before = self._routing(), self._noted
+            if before is None or now - self._whole_at >= WHOLE_SECONDS:
+                self._whole_at, details = now, whole(routing)
+                text = f"{len(routing.owners)} key groups, {len(details['workers'])} owners"
+            elif routing.version == before.version:
+                return
+            else:
+                details = changes(before, routing)
+                moved = sum(map(len, details["gained"].values()))
+                text = f"{moved} key groups to {', '.join(details['gained']) or 'nobody'}"
+            self._noted = routing
+            self._note(EntryKind.OWNERSHIP, text=text, details=details)
 
     def batch(self, operator: OperatorRecord, epoch: int) -> None:
         """An epoch exists."""
@@ -63,6 +90,7 @@ class JournalNotes:
             known = _COLUMNS.values()
             fields["details"] = {n: v for n, v in stats.items() if v and n not in known}
         self._note(EntryKind.BATCH, **fields)
+        self.ownership()
         self._look_at_load()
 
     def batch_failed(self, failed: LaneFailed, line: str) -> None:
@@ -114,6 +142,7 @@ class JournalNotes:
 
     def move_ended(self, move: MoveHandle) -> None:
         """A reconfiguration is over, well or not."""
+        self.ownership()
         report = move.report()
         pause = f"{1000 * report.pause_seconds:.0f} ms"
         plain = report.as_json()
@@ -131,6 +160,12 @@ class JournalNotes:
     def savepoint(self, made: Savepoint) -> None:
         """A savepoint exists."""
         self._note(EntryKind.SAVEPOINT, bytes=made.bytes, text=made.name)
+
+    def autoscale(self, told: Mapping[str, Any]) -> None:
+        """A decision, as plain values."""
+        what = f"{told['action']} ({told['rule']})" if told["to"] is None else f"-> {told['to']}"
+        text = f"{told['workers']} workers, {what}: {told['reason']}"
+        self._note(EntryKind.AUTOSCALE, operator=told["query"] or None, text=text, details=told)
 
     def _look_at_load(self) -> None:
         """After a batch, now and then, in a thread: batches do not wait for it."""

@@ -12,20 +12,21 @@ from typing import Any
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.calls import STATUS_SECONDS_MAX, ask_all
 from anabranch.coordinator.site_traffic import SiteTraffic
+from anabranch.coordinator.useful_time import UsefulTime
 from anabranch.durability.manifest import DEFERRED, ROWS_WAIT, FileRef, Manifest, parse_refs
 from anabranch.durability.names import snapshot_folder
 from anabranch.durability.operator_file import OperatorFile
 from anabranch.errors import AnabranchError, displaced
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.routing import Routing
-from anabranch.model.stats import add_stats
+from anabranch.model.stats import STATE_BYTES, add_stats
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.processor.user_code import packed
 from anabranch.protocol.coordinator_messages import GrantLane, OperatorRegistered
 from anabranch.protocol.epochs import TransactionReport
 from anabranch.transport.messages.control import Install, OperatorStatus, Status, WorkerStatus
-from anabranch.transport.messages.lanes import LaneGrant, LaneOwner, LanePeer
+from anabranch.transport.messages.lanes import LaneGrant, LaneOwner, LanePeer, TransactionDone
 
 BATCHES_KEPT = 1000
 """For reports of moves."""
@@ -63,6 +64,8 @@ class OperatorRecord:
     """Whether it may begin in the middle of a query."""
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
+    known_refs: dict[str, list[FileRef]] = field(default_factory=dict)
+    """What lanes have reported: read when each comes to its end, not all by the last one."""
     times: tuple[int, BatchTimes] | None = None
     begun_epoch: int = -1
     begun: set[int] = field(default_factory=set)
@@ -77,6 +80,8 @@ class OperatorRecord:
     """When a batch began, one of its lanes came to its end, or it was committed, last."""
     traffic: SiteTraffic | None = None
     """If it has sites."""
+    useful: UsefulTime = field(default_factory=UsefulTime)
+    """For the autoscaler."""
 
     def check_begin(self, epoch: int, attempt: int) -> None:
         """Refuse a task that begins twice: it runs several lanes in turn, as coalesce() does."""
@@ -89,11 +94,13 @@ class OperatorRecord:
         if error is not None:
             raise error
 
-    def note_begin(self, epoch: int, attempt: int, asked: float) -> None:
-        """A task was allowed to begin; `asked` is when it wanted to."""
+    def note_begin(self, epoch: int, attempt: int, asked: float, version: int = 0) -> None:
+        """A task was allowed to begin, with a routing; `asked` is when it wanted to."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
+            self.known_refs = {}
             self.failed_attempts = {}
+            self.useful.begin(version)
             if self.traffic is not None:
                 self.traffic.begin()
             self.timings.append(BatchTiming(epoch, asked))
@@ -101,11 +108,20 @@ class OperatorRecord:
         self.timings[-1].started = min(self.timings[-1].started, asked)
         self.begun.add(attempt)
 
-    def note_finish(self, lane: int, stats: dict[str, int]) -> None:
+    def note_finish(
+        self, lane: int, stats: dict[str, int], done: Iterable[TransactionDone] = ()
+    ) -> None:
         """A lane came to its end; one that runs again and again is no sign of life."""
+        self.useful.finish(lane, done)
         if lane not in self.lane_stats:
             self.alive_at = steady_clock.now()
         self.lane_stats[lane] = stats
+
+    def note_written(self, transactions: Iterable[TransactionReport]) -> None:
+        """What a lane's transactions have made durable."""
+        for tx in transactions:
+            if tx.changelog is not None:
+                self.known_refs[tx.changelog] = parse_refs(tx.changelog)
 
     def batch_stats(self, lanes: int) -> dict[str, int] | None:
         """What the running batch did, once all its lanes have come to their end."""
@@ -191,7 +207,9 @@ class OperatorRecord:
         if timing is None or timing.epoch != epoch:
             return None
         timing.seconds = steady_clock.now() - timing.started
-        timing.stats = self.batch_stats(0) or {}
+        timing.stats = stats = self.batch_stats(0) or {}
+        rows, size = stats.get("rows_input", 0), stats.get(STATE_BYTES, 0)
+        self.useful.commit(epoch, timing.started, timing.seconds, rows, size)
         return timing.seconds
 
 
@@ -325,14 +343,21 @@ def _hit_rate(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> float | No
 
 
 def written_files(
-    operator: str, transactions: Iterable[TransactionReport]
+    operator: str,
+    transactions: Iterable[TransactionReport],
+    known: Mapping[str, list[FileRef]] | None = None,
 ) -> tuple[list[FileRef], list[FileRef]]:
-    """What transactions have made durable: changelogs, and whole states of key groups."""
+    """What transactions have made durable: changelogs, and whole states of key groups.
+
+    `known` are references that were read before.
+    """
+    read = known or {}
     changelogs: list[FileRef] = []
     full: list[FileRef] = []
     folder = snapshot_folder(operator)
     for tx in transactions:
-        for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
+        text = tx.changelog
+        for ref in () if text is None else read.get(text) or parse_refs(text):
             kind = full if ref.path.startswith(folder) else changelogs
             if tx.groups == ref.groups:
                 kind.append(ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from anabranch.model.query_reports import QueryReports
 from anabranch.processor.contract import BatchTimes
 
 
@@ -21,6 +22,13 @@ class QueryClock(Protocol):
 
     def is_running(self, operator: str, query_id: str) -> bool | None:
         """Whether a query is active; None: that is not known."""
+
+
+class QueryWatch(Protocol):
+    """Who reads what queries say about their batches (Spark's: `spark/query_reports.py`)."""
+
+    def reports(self, operator: str, query_id: str) -> QueryReports:
+        """Of a query that has this operator; nothing if it does not run."""
 
 
 class QuerySide(Protocol):

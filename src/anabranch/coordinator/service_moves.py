@@ -57,8 +57,9 @@ class ServiceMoves:
         assignment : str
             "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
         hosts : list of str, optional
-            Spread the workers over these hosts. All other hosts are drained until a later request
-            names them. Default: workers stay where they are, and new ones start where the fewest
+            Spread the workers over these hosts, given by names, or by labels such as "rack=3" for
+            all hosts that have them now. All other hosts are drained until a later request names
+            them. Default: workers stay where they are, and new ones start where the fewest
             are. More workers than the hosts can hold are refused; a dry run says what would fit.
         **how
             - `wait` (bool): return only at the end.
@@ -195,6 +196,10 @@ class ServiceMoves:
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, recent rows and bytes of state of each key group, over all operators."""
         return self._reconfigurer().key_groups()
+
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and of those on their way the target and how far they are."""
+        return self._reconfigurer().ownership()
 
     def _reconfigure(
         self,

@@ -7,12 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
+from anabranch.http.autoscale_api import AutoscaleApi
 from anabranch.http.controlled import ControlledService
 from anabranch.http.move_book import CONTINUE, KINDS, ROLLBACK, MoveBook, picture
+from anabranch.http.operation import LIMIT, LIST, MOMENT, OBJECT, TEXT, Answer, ApiCall, Operation
+from anabranch.http.page_api import PageApi
 from anabranch.http.schema import Schema
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
@@ -27,11 +30,6 @@ HISTORY_SECONDS = 3600.0
 """How far back history goes if nobody says."""
 WORKERS_MAX = 10_000
 
-OBJECT: Schema = {"type": "object"}
-LIST: Schema = {"type": "array", "items": OBJECT}
-LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 100_000}
-TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
-MOMENT: Schema = {"type": "number", "minimum": 0, "maximum": 1e11}
 COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": WORKERS_MAX}
 MOVE_REQUEST: Schema = {
     "type": "object",
@@ -60,38 +58,6 @@ MOVE_REQUEST: Schema = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
-    """A request that fits the operation's document."""
-
-    path: Mapping[str, str]
-    query: Mapping[str, Any]
-    body: Any
-    cause: str
-    key: str | None
-    """Idempotency-Key."""
-
-
-Answer = tuple[int, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that can be asked."""
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    handle: Callable[[ApiCall], Answer]
-    query: Mapping[str, Schema] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-    body: Schema | None = None
-    answers: Mapping[int, Schema] = field(default_factory=lambda: {200: OBJECT})
-    errors: tuple[int, ...] = ()
-    """Beside those of every operation."""
-
-
 class Fresh:
     """Pictures that are made at most once a second, by one caller at a time."""
 
@@ -113,10 +79,11 @@ class Fresh:
 class Api:
     """Answers for a service."""
 
-    def __init__(self, service: ControlledService) -> None:
+    def __init__(self, service: ControlledService, blobs: BlobStore) -> None:
         self._service = service
         self._fresh = Fresh()
         self._moves = MoveBook(service)
+        self.page = PageApi(service, blobs, self.status, self._all_groups)
 
     def status(self) -> dict[str, Any]:
         """Of all workers, at most a second old."""
@@ -133,6 +100,9 @@ class Api:
                 return {}
 
         return self._fresh.get("source-lag", ask)
+
+    def _all_groups(self) -> list[dict[str, Any]]:
+        return self._fresh.get("key-groups", self._service.key_groups)
 
     def is_ready(self) -> bool:
         """Whether all workers are up."""
@@ -177,6 +147,7 @@ class Api:
                 answers={200: LIST},
             ),
             *self._move_operations(),
+            *AutoscaleApi(self._service).operations(),
             Operation(
                 *("GET", "/savepoints", "savepoints", "All savepoints of the location"),
                 lambda _: (200, [_savepoint(each) for each in self._service.savepoints()]),
@@ -199,6 +170,7 @@ class Api:
                 query={"key": {"type": "string"}, "variable": TEXT},
                 required=("key",),
             ),
+            *self.page.operations(),
         ]
 
     def _move_operations(self) -> list[Operation]:
@@ -249,7 +221,7 @@ class Api:
         return 202, picture(move.retarget(int(call.body["workers"]), cause=call.cause))
 
     def _key_groups(self, call: ApiCall) -> Answer:
-        groups = self._fresh.get("key-groups", self._service.key_groups)
+        groups = self._all_groups()
         by = call.query.get("sort", "group")
         ordered = sorted(groups, key=lambda each: each[by], reverse=by != "group")
         return 200, ordered[: call.query.get("limit", len(ordered))]
@@ -284,8 +256,16 @@ class Api:
                 'key="berlin". Several columns are a list: key=[42,"berlin"].'
             ) from None
         live = self._service.state(call.path["operator"], call.query.get("variable"))
-        epoch, (value,) = live.read([tuple(key) if isinstance(key, list) else key])
-        return 200, {"operator": call.path["operator"], "epoch": epoch, "value": _plain(value)}
+        key = tuple(key) if isinstance(key, list) else key
+        epoch, (value,) = live.read([key])
+        group, owner = live.locate(key)
+        return 200, {
+            "operator": call.path["operator"],
+            "epoch": epoch,
+            "value": _plain(value),
+            "key_group": group,
+            "owner": owner,
+        }
 
 
 def _named(what: str, found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.journal import Journal
 from anabranch.coordinator.journal_notes import JournalNotes, about_service
@@ -59,6 +60,7 @@ class ControlPlane:
         """The service runs. `http`: a port; True: a free one; None: if the extra is there."""
         about = about_service(workers, key_groups, checkpoint)
         self._journal.note(EntryKind.SERVICE_STARTED, **about)
+        self.notes.ownership()
         try:
             self._listen(service, http)
         except BaseException:
@@ -118,11 +120,16 @@ class ControlPlane:
 
 
 def end_service(
-    keeper: SiteKeeper, coordinator: Coordinator, store: StateStore, control: ControlPlane
+    scaler: Autoscaler,
+    keeper: SiteKeeper,
+    coordinator: Coordinator,
+    store: StateStore,
+    control: ControlPlane,
 ) -> None:
     """All parts of a service, in the order in which nobody misses another one."""
     control.stop_listening()
     forget(coordinator)
+    scaler.stop()
     keeper.stop()
     coordinator.stop()
     control.stop()

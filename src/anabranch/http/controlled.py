@@ -25,6 +25,9 @@ class ControlledService(Protocol):
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, rows and bytes of each key group."""
 
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and those that are on their way."""
+
     def rescale(self, workers: int, **how: Any) -> Any:
         """A MoveHandle, or with `dry_run` a Forecast; so do the other five."""
 
@@ -45,6 +48,12 @@ class ControlledService(Protocol):
 
     def recent_moves(self) -> list[MoveHandle]:
         """Running and recent reconfigurations, the oldest first."""
+
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        """Other settings of the autoscaler; those that count now."""
+
+    def autoscaler(self, limit: int = ...) -> dict[str, Any]:
+        """Settings and the last decisions, the newest last."""
 
     def savepoint(self, name: str) -> Savepoint:
         """Make a savepoint."""

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from anabranch.coordinator.move_handle import CANCELLED, STOPPED
+from anabranch.http.autoscale_metrics import AutoscaleMetrics
 from anabranch.model.journal_entry import EntryKind, JournalEntry
 from anabranch.model.stats import TIMES
 from anabranch.protocol.move_queue import SUPERSEDED
@@ -65,6 +66,7 @@ class Metrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
+        self._autoscale = AutoscaleMetrics(self._registry)
         self._registry.register(_StatusCollector(status, lag))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -77,6 +79,8 @@ class Metrics:
                 self._batch_done(entry, entry.operator)
             case EntryKind.BATCH_FAILED:
                 self._failed.labels(entry.operator or "").inc()
+            case EntryKind.AUTOSCALE:
+                self._autoscale.note(entry)
             case EntryKind.WORKER_ENDED:
                 self._ended.labels(entry.worker or "").inc()
             case EntryKind.MOVE_ENDED:

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from anabranch.http.api import Operation
+from anabranch.http.operation import Operation
 from anabranch.http.problems import MEDIA_TYPE
 
 PREFIX = "/api/v1"

@@ -16,7 +16,7 @@ import uvicorn
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
 from anabranch.http.api import Api
-from anabranch.http.app import App
+from anabranch.http.app import About, App
 from anabranch.http.controlled import ControlledService
 from anabranch.http.door import Door
 from anabranch.http.endpoint import ServiceEndpoint, TokenFile, this_host, tokens_of_user
@@ -38,10 +38,13 @@ BACKLOG = 128
 class HttpServer:
     """Listens on loopback until stopped."""
 
-    def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
-        self._blobs = blobs
+    def __init__(
+        self, service: ControlledService, blobs: BlobStore, port: int = 0, is_live: bool = True
+    ) -> None:
+        """`is_live`: it answers for a service, so the location tells where; else for a journal."""
+        self._blobs, self._is_live = blobs, is_live
         self._tokens, self._events = tokens_of_user(), EventStream()
-        api = Api(service)
+        api = Api(service, blobs)
         metrics = Metrics(api.status, api.source_lag)
         listening = _bind(port)
         port = listening.getsockname()[1]
@@ -49,7 +52,8 @@ class HttpServer:
             secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
         )
         hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
-        app = App(api, self._events, metrics, self._tokens, is_secure=False)
+        about = About(blobs.location, is_live, self.endpoint.url)
+        app = App(api, self._events, metrics, self._tokens, about)
         self._door = Door()
         self._server = _Server(
             uvicorn.Config(
@@ -69,6 +73,7 @@ class HttpServer:
 
         def heard(entry: JournalEntry) -> None:
             metrics.note(entry)
+            api.page.note(entry)
             self._events.publish(entry)
 
         service.on_entry(heard)
@@ -81,7 +86,8 @@ class HttpServer:
             self._thread.start()
             if not self._server.is_up.wait(START_SECONDS_MAX):
                 raise InvalidArgument("The HTTP API does not start. Use http=False to go without.")
-            self.endpoint.write(self._blobs)
+            if self._is_live:
+                self.endpoint.write(self._blobs)
         except BaseException:
             self.stop()
             raise
@@ -101,7 +107,8 @@ class HttpServer:
 
     def _withdraw(self) -> None:
         """Nobody listens: no file may say so."""
-        self.endpoint.withdraw(self._blobs)
+        if self._is_live:
+            self.endpoint.withdraw(self._blobs)
         self.token_file.delete()
 
     def _run(self) -> None:

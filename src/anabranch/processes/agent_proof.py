@@ -17,6 +17,9 @@ from anabranch.transport.messages.hosts import JoinReply, Prove, Versions
 
 SEND_SECONDS_MAX = 5.0
 
+LOCATION_SECONDS_MAX = 30.0
+"""For the state location and the local folder to answer: a mounted disk may hang for ever."""
+
 
 def versions() -> Versions:
     """Of this process; empty where nobody knows (a source folder)."""
@@ -83,11 +86,33 @@ class Echo:
         self._thread.join(SEND_SECONDS_MAX)
 
 
-def proof(agent: AgentId, reply: JoinReply, listens_at: str, folder: str) -> Prove:
+def proof(
+    agent: AgentId,
+    reply: JoinReply,
+    listens_at: str,
+    folder: str,
+    seconds_max: float = LOCATION_SECONDS_MAX,
+) -> Prove:
     """Read what the coordinator has put into the location, and answer it there.
 
     `folder` is where workers of this host keep state that is not in memory.
     """
+    shown: list[Prove] = []
+    # Whoever hangs in the system cannot be ended: it is left alone.
+    thread = threading.Thread(
+        target=lambda: shown.append(_shown(agent, reply, listens_at, folder)),
+        name="anabranch-proof",
+        daemon=True,
+    )
+    thread.start()
+    thread.join(seconds_max)
+    if shown:
+        return shown[0]
+    error = f"It, or the local folder {folder}, has not answered for {seconds_max:g} s."
+    return Prove(agent, "", "", listens_at, error)
+
+
+def _shown(agent: AgentId, reply: JoinReply, listens_at: str, folder: str) -> Prove:
     path = f"{reply.nonce_path.rpartition('/')[0]}/{agent}"
     nonce, error = "", None
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from anabranch.simulation.hosts import SimulatedHost
     from anabranch.simulation.worker import WorkerProcess
 
-TIMES = LeaseTimes(lease=60.0, beat=10.0, absence=8.0)
+TIMES = LeaseTimes(lease=60.0, beat=10.0, absence=8.0, proof=360.0)
 FORK_TICKS, END_TICKS, JOIN_TICKS = 6, 6, 40
 TWICE_SHARE, TWICE_TICKS = 0.5, 400
 """Calls to join that come twice, and how late they come at most."""

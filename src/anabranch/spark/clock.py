@@ -18,6 +18,7 @@ from anabranch.errors import AnabranchError, ServiceUnavailable
 from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.progress import OperatorProgress
+from anabranch.spark.query_reports import SparkReports
 from anabranch.spark.source_lag import lag_of
 
 _log = logging.getLogger("anabranch.service")
@@ -30,6 +31,7 @@ class SparkClock:
         self._sessions: dict[str, SparkSession] = {}
         self._readers: set[str] = set()
         self._progress: dict[str, OperatorProgress] = {}
+        self.reports = SparkReports(self._execution).reports
 
     def watch(
         self,
@@ -96,7 +98,8 @@ class SparkClock:
         return any(_execution(session, query_id) is not None for session in sessions.values())
 
     def _execution(self, operator: str, query_id: str) -> Any:
-        return _execution(self._sessions[operator], query_id)
+        session = self._sessions.get(operator)
+        return None if session is None else _execution(session, query_id)
 
 
 @dataclass(frozen=True)

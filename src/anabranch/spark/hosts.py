@@ -21,6 +21,7 @@ from anabranch.processes.host_source import HostSource, KnownHosts
 from anabranch.spark.agent_jobs import AGENT_CPUS, ELSEWHERE, AgentJob, is_static
 from anabranch.spark.carriers import CarrierPlan
 from anabranch.spark.executors import Executor, Executors
+from anabranch.spark.slow_after_loss import slow_after_loss
 from anabranch.transport.auth import Credentials
 
 _log = logging.getLogger("anabranch.service")
@@ -109,6 +110,8 @@ class SparkHosts(HostSource):
         registry.on_change(self._news.set)
         share = float(self._spark.getConf().get("spark.task.cpus", "1"))
         if sentence := slots_lost(found, share, is_static(self._spark)):
+            _log.warning("%s", sentence)
+        if sentence := slow_after_loss(self._spark.getConf().get):
             _log.warning("%s", sentence)
         self._thread = threading.Thread(target=self._watch, name="anabranch-spark", daemon=True)
         self._thread.start()

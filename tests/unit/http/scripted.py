@@ -65,6 +65,9 @@ class ScriptedService:
             for group in range(8)
         ]
 
+    def ownership(self) -> dict[str, Any]:
+        return {"version": 4, "workers": ["w1"], "owners": [0] * 8, "moving": []}
+
     def _ask(self, kind: str, **how: Any) -> Any:
         self.asked.append((kind, how))
         if how.get("if_routing_version", self.routing_version) != self.routing_version:
@@ -116,6 +119,13 @@ class ScriptedService:
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
 
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
+
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)
 
@@ -125,7 +135,10 @@ class ScriptedService:
     def state(self, operator: str, variable: str | None = None) -> Any:
         if operator != "totals":
             raise InvalidArgument(f"There is no operator {operator!r}.")
-        return SimpleNamespace(read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]))
+        return SimpleNamespace(
+            read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]),
+            locate=lambda key: (3, "w1"),
+        )
 
     def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
         entries = [

@@ -51,9 +51,9 @@ def test_history(reader: Client) -> None:
 
 
 def test_a_key(reader: Client) -> None:
-    where = "/operators/totals/state"
+    where, place = "/operators/totals/state", {"key_group": 3, "owner": "w1"}
     found = ok(reader.api("GET", where, params={"key": "42"}))
-    assert found == {"operator": "totals", "epoch": 7, "value": [{"key": "n", "value": 1}]}
+    assert found == {"operator": "totals", "epoch": 7, "value": [{"key": "n", "value": 1}], **place}
     assert ok(reader.api("GET", where, params={"key": '"42"'}))["value"] is None
     assert "JSON" in problem(reader.api("GET", where, params={"key": "{"}), 400)
     assert "missing" in problem(reader.api("GET", where), 400)

@@ -17,6 +17,7 @@ from anabranch_bench.cli.experiment import (
     FROM,
     print_each,
     print_head,
+    read_stored,
     settings_of,
     stored_results,
 )
@@ -55,7 +56,7 @@ def register(kinds: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run and print; the exit code says whether all results were right."""
+    """Run and print; the exit code says whether all moves were done and all results right."""
     from anabranch.migration.strategies import STRATEGIES, check
     from anabranch_bench.experiments.cluster import (
         ClusterBench,
@@ -66,11 +67,13 @@ def run(args: argparse.Namespace) -> int:
     from anabranch_bench.testbed.namespaces import why_not
 
     if args.stored:
+        head = read_stored(args.stored, "cluster")[0]
         moves = stored_results(args, "cluster", "strategy", ClusterMove.from_json)
         losses = stored_results(args, "cluster", "side", HostLoss.from_json)
-        print_each(moves, ClusterMove.line, False)
-        print_each(losses, HostLoss.line, False)
-        return 0
+        print(f"{head['settings']['keys']:,} keys, {head['settings']['rate']:,.0f} rows a second")
+        stored: list[ClusterMove | HostLoss] = [*moves, *losses]
+        print_each(stored, _line, False)
+        return int(not all(result.is_right for result in stored))
     strategies = tuple(args.strategies or STRATEGIES)
     for strategy in strategies:
         check(strategy, {})
@@ -88,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     with closing(Scratch()) as scratch:
         bench = ClusterBench(scratch.path, settings, show_progress)
         found = print_each(bench.run(), _line, args.json)
-    return int(any(isinstance(result, HostLoss) and result.wrong for result in found))
+    return int(not all(result.is_right for result in found))
 
 
 def _line(result: ClusterMove | HostLoss) -> str:

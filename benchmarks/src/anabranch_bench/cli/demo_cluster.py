@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     demo = DemoRun(made, os.cpu_count(), load_average, timeline, play.changes)
     if args.json:
         args.json.write_text(json.dumps(demo.to_json()) + "\n", encoding="utf-8")
-    show(demo, args.plot)
+    show(demo, args.plot, args.json)
     return verdict(found["rows"], found["customers"], found["wrong"])
 
 

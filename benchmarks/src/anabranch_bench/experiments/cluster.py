@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Latency, Timeline, TimeWindow
 from anabranch.loadtest.loaded_query import Folders, Say
+from anabranch.protocol.move_parts import ACROSS_HOSTS
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.namespaces import Network
 from anabranch_bench.testbed.standalone import EXECUTOR, StandaloneCluster
@@ -56,6 +58,19 @@ class ClusterMove:
     """That left the hosts' network cards during the move, of Spark too."""
     report: dict[str, Any]
     timeline: Timeline
+    load: float = 0.0
+    """Of the machine, in the minute before the end."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it has been done; keys are compared when all moves are over."""
+        return bool(self.report["outcome"] == "done")
+
+    @property
+    def state_across(self) -> int:
+        """Bytes of state that went from host to host."""
+        across: int = self.report["counters"].get(ACROSS_HOSTS, 0)
+        return across
 
     @property
     def before(self) -> Latency:
@@ -91,8 +106,9 @@ class ClusterMove:
         return (
             f"{self.link:>8}  {self.strategy:<14} {self.report['outcome']}, "
             f"{self.window.seconds:.1f} s, excess of the peak {during.peak - before.peak:.2f} s, "
-            f"of the mean {during.mean - before.mean:.2f} s, {self.bytes_across / 1e6:,.0f} MB "
-            f"across hosts, {self.report['bytes'] / 1e6:,.0f} MB of state"
+            f"of the mean {during.mean - before.mean:.2f} s, {self.state_across / 1e6:,.1f} MB of "
+            f"state across hosts ({self.report['bytes'] / 1e6:,.1f} MB moved, "
+            f"{self.bytes_across / 1e6:,.0f} MB through network cards), load {self.load:.1f}"
         )
 
 
@@ -105,6 +121,13 @@ class HostLoss:
     repeat: int
     gap: float
     wrong: list[str] = field(default_factory=list)
+    load: float = 0.0
+    """Of the machine, in the minute before the end."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all outputs and all state are right."""
+        return not self.wrong
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -118,7 +141,8 @@ class HostLoss:
     def line(self) -> str:
         """For people."""
         right = "RESULTS WRONG" if self.wrong else "results equal"
-        return f"{self.what:<16} {self.side:<10} goes on after {self.gap:.1f} s ({right})"
+        after = f"goes on after {self.gap:.1f} s"
+        return f"{self.what:<16} {self.side:<10} {after} ({right}), load {self.load:.1f}"
 
 
 class ClusterBench:
@@ -146,15 +170,14 @@ class ClusterBench:
             driver.call("start_service", workers=2, host=network.hosts["driver"].address)
             driver.call(f"{KEY_COUNTS}:begin", s.keys, s.payload_bytes, timeout=900)
             began = driver.call(f"{SHOW}:load", s.rate)
-            found = []
             for repeat in range(s.repeat):
                 for strategy in s.strategies:
                     self._say(f"{link}: {strategy}, run {repeat + 1}")
-                    found.append(self._move(network, driver, began, link, strategy, repeat))
+                    yield self._move(network, driver, began, link, strategy, repeat)
+                    self._go_back(driver)
             wrong = driver.call(f"{KEY_COUNTS}:wrong_keys", s.keys, timeout=600)
             if wrong:
                 raise AnabranchError(f"{link}: {wrong} keys differ from a batch query.")
-        yield from found
 
     def _move(
         self,
@@ -175,10 +198,21 @@ class ClusterBench:
         time.sleep(self._settings.seconds)
         timeline = Timeline.from_json(driver.call(f"{KEY_COUNTS}:timeline"))
         last = time.time() - began
+        window, load = TimeWindow(start, end), os.getloadavg()[0]
+        return ClusterMove(
+            link, strategy, repeat, window, settle, last, across, report, timeline, load
+        )
+
+    @staticmethod
+    def _go_back(driver: Driver) -> None:
+        """To 2 workers, from which the next move begins."""
         back = driver.call("move", "rescale", 2, strategy="live")
-        driver.call("report", back, MOVE_SECONDS_MAX, timeout=MOVE_SECONDS_MAX + 60)
-        window = TimeWindow(start, end)
-        return ClusterMove(link, strategy, repeat, window, settle, last, across, report, timeline)
+        report = driver.call("report", back, MOVE_SECONDS_MAX, timeout=MOVE_SECONDS_MAX + 60)
+        if report["outcome"] != "done" or len(report["workers_after"]) != 2:
+            raise AnabranchError(
+                f"The way back to 2 workers is not done: {report['outcome']}. The next move would "
+                "begin elsewhere: run the other strategies again with --strategies."
+            )
 
     def _loss(self, what: str, side: str, repeat: int) -> HostLoss:
         self._say(f"{what}: {side}, run {repeat + 1}")
@@ -199,7 +233,8 @@ class ClusterBench:
             for _ in range(BATCHES_AFTER):
                 at = driver.wait_for("batch", GO_ON_SECONDS_MAX, at + 0.001)["at"]
             gap = driver.longest_gap(start)
-            return HostLoss(side, what, repeat, gap, driver.call("check")["wrong"])
+            wrong = driver.call("check")["wrong"]
+            return HostLoss(side, what, repeat, gap, wrong, os.getloadavg()[0])
 
     def _cluster(
         self, closing: ExitStack, hosts: tuple[str, ...]

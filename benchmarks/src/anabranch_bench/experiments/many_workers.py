@@ -117,6 +117,20 @@ class SizeCost:
             for batch in self.batches
         )
 
+    def cells(self) -> list[str]:
+        """A row of the table in the documentation; of the commit, manifest and PUTs, the last."""
+        last, size = self.batches[-1], self.size
+        commit = f"{last.commit_ms:.0f}" if last.commit_ms >= 1 else f"{last.commit_ms:.1f}"
+        return [
+            f"{size.workers:,} / {size.lanes:,} / {size.groups:,}",
+            str(self.owners),
+            f"{self.begin_ms:.2f}",
+            f"{self.finish_ms:.2f}",
+            commit,
+            f"{last.manifest_bytes:,}",
+            f"{last.requests.get('PUT changelog', 0):,}",
+        ]
+
     @property
     def meets_goal(self) -> bool:
         """Whether a lane costs as little as it may."""
@@ -136,6 +150,7 @@ class SizeCost:
                 f"  fsyncs of changelogs {last.fsyncs}",
                 f"  requests of the first batch {_told(first)}",
                 f"  requests of the last batch {_told(last)}",
+                f"  | {' | '.join(self.cells())} |",
             ]
         )
 

@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from anabranch.errors import ReconfigurationFailed
 from anabranch.spark.grouping import GroupedStream
 from anabranch_bench.testbed.driver_program import Stage
 
@@ -29,8 +31,9 @@ CUSTOMERS = 1000
 SPREAD = 2_654_435_761
 MODULUS = 1_000_003
 """Of the chain: a value that only the right rows in the right order give."""
-NOTE_LETTERS = 3_000
+NOTE_LETTERS = 6_000
 """Kept for each customer, so that a move takes its time and state does not fit anywhere."""
+SITES = ("berlin", "paris")
 WRONG_SHOWN = 5
 TWICE = -1
 """Instead of a customer: the batch has put out something for a customer more than once."""
@@ -68,6 +71,17 @@ def next_link(chain: int, number: int) -> int:
     return (chain * 31 + number) % MODULUS
 
 
+def site_of(customer: int) -> str:
+    """Each customer belongs to one."""
+    return SITES[customer % len(SITES)]
+
+
+def site_column(customer: Any) -> Any:
+    """The same, in Spark."""
+    names = F.array(*(F.lit(site) for site in SITES))
+    return F.element_at(names, (customer % len(SITES)).cast("int") + 1)
+
+
 def note_of(customer: int) -> str:
     """What no compression makes much shorter."""
     return hashlib.shake_128(str(customer).encode()).hexdigest(NOTE_LETTERS // 2)
@@ -87,6 +101,7 @@ class CheckedQuery:
         self.batches: dict[int, list[Rows]] = {}
         """The outputs each time that Spark ran the batch."""
         self.query: Any = None
+        self.checkpoint = stage.folder / f"checkpoint-{name}"
 
     def start(self) -> None:
         """Start or restart it on its checkpoint."""
@@ -106,7 +121,7 @@ class CheckedQuery:
             .writeStream.foreachBatch(self._write)
             .outputMode("update")
             .trigger(processingTime=f"{round(1000 * self._seconds)} milliseconds")
-            .option("checkpointLocation", str(self._stage.folder / f"checkpoint-{self.name}"))
+            .option("checkpointLocation", str(self.checkpoint))
             .start()
         )
         threading.Thread(target=self._watch, args=(self.query,), daemon=True).start()
@@ -164,13 +179,13 @@ class OrdersOracle:
         keys = customers.tolist()
         totals: Rows = {c: (int(self.orders[c]), int(self.amounts[c])) for c in keys}
         chain: Rows = {c: (int(before[c]), int(self.orders[c]), self.chains[c]) for c in keys}
-        return {"totals": totals, "chain": chain, "spark": totals}
+        return {"totals": totals, "chain": chain, "spark": totals, "sites": totals}
 
 
 # -- functions of the driver program --
 
 
-def start_service(stage: Stage, hosts: Any = None, **options: Any) -> str:
+def start_service(stage: Stage, hosts: Any = None, folder: str = "state", **options: Any) -> str:
     """A state service; `hosts` as for StateService, or ["module:class", arguments]."""
     import anabranch
 
@@ -179,14 +194,17 @@ def start_service(stage: Stage, hosts: Any = None, **options: Any) -> str:
         hosts = getattr(importlib.import_module(module), name)(**hosts[1])
     if hosts is not None:
         options["hosts"] = hosts
-    location = stage.folder / "state"
+    location = stage.folder / folder
     stage.service = anabranch.StateService(stage.spark, str(location), **options)
     stage.closing.callback(stage.service.stop)
     return str(location)
 
 
 def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
-    """`totals`: an aggregate; `chain`: a processor of rows; `spark`: totals by Spark itself."""
+    """`totals`: an aggregate; `chain`: a processor of rows; `spark`: totals by Spark itself.
+
+    `sites`: totals that are placed by the customer's site.
+    """
 
     def totals(orders: DataFrame) -> DataFrame:
         from anabranch import agg
@@ -202,7 +220,17 @@ def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
         amount = F.sum("amount").alias("amount")
         return orders.groupBy("customer").agg(F.count("*").alias("orders"), amount)
 
-    make = {"totals": totals, "chain": chain, "spark": spark}[operator]
+    def sites(orders: DataFrame) -> DataFrame:
+        from anabranch import agg
+
+        placed = orders.withColumn("site", site_column(F.col("customer")))
+        grouped = stage.service.group_by(placed, "site", "customer", placed_by="site")
+        found: DataFrame = grouped.aggregate(
+            orders=agg.count(), amount=agg.sum("amount"), name="sites"
+        )
+        return found.drop("site")
+
+    make = {"totals": totals, "chain": chain, "spark": spark, "sites": sites}[operator]
     stage.queries[operator] = query = CheckedQuery(stage, operator, make, seconds)
     query.start()
     stage.closing.callback(query.query.stop)
@@ -247,7 +275,8 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
 def _check_state(stage: Stage, operator: str, oracle: OrdersOracle) -> list[str]:
     of = (operator, "chain") if operator == "chain" else (operator,)
     keys = list(range(CUSTOMERS))
-    epoch, values = stage.service.state(*of).read(keys)
+    asked = [(site_of(key), key) for key in keys] if operator == "sites" else keys
+    epoch, values = stage.service.state(*of).read(asked)
     # State may be a batch ahead of the sink: that is the one which was running.
     for number in range(oracle.batches, epoch + 1):
         oracle.batch(number)
@@ -275,12 +304,6 @@ def _differences(where: str, expected: Rows, found: Rows) -> list[str]:
     ]
 
 
-def read_state(stage: Stage, operator: str) -> int:
-    """Rows of the operator's state, by the state reader: tasks on all hosts read the location."""
-    reader = stage.spark.read.format("anabranch").option("operatorName", operator)
-    return int(reader.load(str(stage.folder / "state")).count())
-
-
 def service(stage: Stage, method: str, *args: Any, **kwargs: Any) -> Any:
     """Call a method of the service that returns plain values."""
     return json.loads(json.dumps(getattr(stage.service, method)(*args, **kwargs), default=str))
@@ -295,8 +318,12 @@ def move(stage: Stage, method: str, *args: Any, **kwargs: Any) -> int:
 def report(stage: Stage, number: int, seconds: float) -> dict[str, Any]:
     """Wait for a move; its report."""
     handle = stage.handles[number]
-    is_over = handle.wait(seconds)
-    return {"is_over": is_over, **json.loads(json.dumps(handle.report().as_json(), default=str))}
+    with suppress(ReconfigurationFailed):  # its outcome says so
+        handle.wait(seconds)
+    return {
+        "is_over": handle.is_done,
+        **json.loads(json.dumps(handle.report().as_json(), default=str)),
+    }
 
 
 def tasks_at_a_time(stage: Stage, count: int, seconds: float) -> int:

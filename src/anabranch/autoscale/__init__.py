@@ -1,0 +1,1 @@
+"""Pure decisions of the autoscaler: measurements and settings in, a decision and why out."""

@@ -1,0 +1,41 @@
+"""Which settings of Spark make a lost host cost more than it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.spark.slow_after_loss import GET_BY, LOCALITY, NETWORK, slow_after_loss
+
+GOOD = {GET_BY: "15s", LOCALITY: "0"}
+
+
+def said(settings: dict[str, str]) -> str:
+    return slow_after_loss(settings.get) or ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [GOOD, {GET_BY: "10", LOCALITY: "500ms"}, {NETWORK: "15s", LOCALITY: "1s"}],
+)
+def test_nothing_is_said_where_all_is_set(settings: dict[str, str]) -> None:
+    assert slow_after_loss(settings.get) is None
+
+
+def test_what_is_missing_is_said_with_its_value() -> None:
+    assert "spark.shuffle.io.connectionTimeout=15s (now 120s: " in said({})
+    assert "spark.locality.wait=0 (now 3s: " in said({})
+    assert "when you make the Spark session" in said({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(GET_BY, "2m"), (GET_BY, "16"), (LOCALITY, "1500"), (LOCALITY, "3s")]
+)
+def test_each_counts_by_itself(name: str, value: str) -> None:
+    told = said({**GOOD, name: value})
+    assert f"{name}=" in told
+    assert f"(now {value}: " in told
+    assert all(other not in told for other in GOOD if other != name)
+
+
+def test_what_cannot_be_read_is_left_to_spark() -> None:
+    assert said({GET_BY: "soon", LOCALITY: "0"}) == ""
