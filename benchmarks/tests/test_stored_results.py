@@ -107,7 +107,7 @@ def test_the_table_of_encryption_is_of_these_runs() -> None:
 def test_the_table_of_observing_is_of_these_runs() -> None:
     cost, *lines = lines_of("observe.jsonl", "observe")
     assert cost["note_us"] < 1000, "a note of a batch costs less than a millisecond"
-    turns = [observe.Turn.from_json(line) for line in lines]
+    turns = [observe.ObservedTurn.from_json(line) for line in lines]
     assert all(row_of([kind, *observe.cells(turns, kind)]) for kind in observe.KINDS)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
@@ -56,6 +57,7 @@ from anabranch.spark.local_dir import local_folder
 from anabranch.spark.plain_rpc import warn_of_plain_rpc
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.python_check import check_python
+from anabranch.spark.service_enable import Enabling, ServiceEnable
 from anabranch.spark.service_takeover import ServiceTakeover
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
@@ -67,6 +69,7 @@ __all__ = ["StateService"]
 class StateService(
     ServiceAutoscale,
     ServiceControl,
+    ServiceEnable,
     ServiceSavepoints,
     ServiceSites,
     ServiceStates,
@@ -161,7 +164,6 @@ class StateService(
     ...     query.awaitTermination()
     """
 
-    _enabled: Any = None
     _definitions: dict[str, OperatorDefinition]
     _coordinator: Coordinator
 
@@ -223,8 +225,7 @@ class StateService(
                 WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
                 bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
                 backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
-                checkpoint=checkpoint,
-                snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
             )  # fmt: skip
             self._coordinator = Coordinator(
                 self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
@@ -234,11 +235,15 @@ class StateService(
             self._control.stop(is_in_order=False)
             self._store.close()
             raise
+        self._look_after(wanted, state_memory_bytes)
+        self._control.start(self, http, workers, key_groups, checkpoint)
+
+    def _look_after(self, wanted: AutoscaleSettings, state_memory_bytes: int | None) -> None:
+        """From now on: sites, the number of workers, the end of the program."""
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
         book = self._coordinator.load_book(self._clock, state_memory_bytes)
         self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
         self._stop_at_exit = self._end_at_exit()
-        self._control.start(self, http, workers, key_groups, checkpoint)
 
     def _end_at_exit(self) -> weakref.finalize[Any, Any]:
         """What `stop` does; the end of the program and of the last reference do it too."""
@@ -263,45 +268,9 @@ class StateService(
         """
         return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
 
-    def enable(
-        self,
-        names: Mapping[str, str] | None = None,
-        *,
-        placed_by: str | None = None,
-        strict: bool = False,
-        only: Collection[str] | None = None,
-    ) -> None:
-        """Run the stateful operators of PySpark's own API on this service from now on.
-
-        `transformWithState` is taken over when it is called, all others when their query starts
-        (docs/plans.md says which). What stays on Spark is told in one warning, or refused with
-        `strict`. `only` restricts this to some operators, such as {"transformWithState"}.
-
-        State is kept under class names and the names that `explain` shows, or under those that
-        `names` gives for them. `placed_by` is as for `group_by`, for streams that are grouped by a
-        column of this name.
-        """
-        from anabranch.spark.enable import Enabled
-
+    def _enabling(self) -> Enabling:
         self._check_running()
-        if self._enabled is None:
-            by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
-            self._enabled = Enabled(self._attach, is_free, names, by, strict, only)
-            self._enabled.start()
-
-    def disable(self) -> None:
-        """Undo `enable`."""
-        if self._enabled is not None:
-            self._enabled.stop()
-            self._enabled = None
-
-    def explain(
-        self, df: DataFrame, output_mode: str = "append", query_name: str | None = None
-    ) -> None:
-        """Print which stateful operators of a query run here and which on Spark, and why."""
-        if self._enabled is None:
-            raise InvalidArgument("Call service.enable() first: explain shows what it does.")
-        self._enabled.plans.explain(df, output_mode, query_name)
+        return Enabling(self._attach, self._coordinator.bindings.is_free, self._sites)
 
     def _attach(
         self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None

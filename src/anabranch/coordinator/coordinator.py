@@ -98,9 +98,9 @@ class Coordinator:
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
-        bins = keyspace.groups * keyspace.bins
         self._maintenance = Maintenance(
-            store, self.store_lock, self._pool, lambda: self.moves.is_moving, bins
+            *(store, self.store_lock, self._pool, lambda: self.moves.is_moving),
+            keyspace.groups * keyspace.bins,
         )
         self._epochs = EpochWriter(
             store, self._maintenance, self._machine, self._operators, keyspace, checkpoint
@@ -289,7 +289,6 @@ class Coordinator:
                 f"Operator '{operator.name}' was defined again; this task's result is not used."
             )
         operator.note_finish(request.lane, request.stats, request.transactions)
-        operator.note_written(done.report for done in request.transactions)
         if operator.traffic is not None:
             where = self.moves.places(request.host)
             operator.traffic.finish(request.lane, request.transactions, where)

@@ -52,7 +52,7 @@ class ObserveSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ObservedTurn:
     """Some batches of one kind: CPU milliseconds a batch."""
 
     kind: str
@@ -76,7 +76,7 @@ class Turn:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Turn:
+    def from_json(cls, told: Mapping[str, Any]) -> ObservedTurn:
         """The reverse."""
         return cls(**told)
 
@@ -136,7 +136,7 @@ class ObserveBench:
     settings: ObserveSettings
     say: Say
 
-    def run(self) -> Iterator[Turn]:
+    def run(self) -> Iterator[ObservedTurn]:
         """Each turn when it is over; the first ones do not count."""
         gateway: Any = self.spark.sparkContext._gateway
         jvm = int(gateway.jvm.java.lang.ProcessHandle.current().pid())
@@ -177,7 +177,7 @@ class _Side:
 
         self.query = stack.enter_context(LoadedQuery(make, folder, 0))
 
-    def turn(self, jvm: int) -> Turn:
+    def turn(self, jvm: int) -> ObservedTurn:
         """Some batches, a look by Prometheus, a rest."""
         workers = [shown["pid"] for shown in self._service.status()["workers"].values()]
         before = time.process_time(), cpu_seconds(workers), cpu_seconds([jvm])
@@ -191,17 +191,17 @@ class _Side:
         driver, some, java = (
             share * (end - start) for start, end in zip(before, after, strict=True)
         )
-        return Turn(self._kind, driver, some, java)
+        return ObservedTurn(self._kind, driver, some, java)
 
 
-def cells(found: Sequence[Turn], kind: str) -> list[str]:
+def cells(found: Sequence[ObservedTurn], kind: str) -> list[str]:
     """A row of the table in the documentation: medians and ranges."""
     some = [turn for turn in found if turn.kind == kind]
     both = ([turn.python_ms for turn in some], [turn.total_ms for turn in some])
     return [f"{median(each):.1f} ms [{min(each):.1f} to {max(each):.1f}]" for each in both]
 
 
-def summary(found: Sequence[Turn]) -> list[str]:
+def summary(found: Sequence[ObservedTurn]) -> list[str]:
     """Medians and ranges, and what observing adds, for people."""
     rows = [f"| {kind} | {' | '.join(cells(found, kind))} |" for kind in KINDS]
     python = {kind: median(t.python_ms for t in found if t.kind == kind) for kind in KINDS}
