@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
@@ -203,10 +204,9 @@ class StateService(
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
-        settings = host_settings(
-            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes,
-            StateFolder(backend == "rocksdb", local_dir),
-        )  # fmt: skip
+        source, disk = source_of(spark, hosts), StateFolder(backend == "rocksdb", local_dir)
+        waits = host_timeout, no_host_timeout
+        settings = host_settings(source, *waits, state_memory_bytes, disk)
         host = host or own_address(spark)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
         local_dir = local_folder(spark, backend, local_dir, settings.source is None)
@@ -235,11 +235,15 @@ class StateService(
             self._control.stop(is_in_order=False)
             self._store.close()
             raise
+        self._attend(wanted, state_memory_bytes)
+        self._control.start(self, http, workers, key_groups, checkpoint)
+
+    def _attend(self, wanted: AutoscaleSettings, state_memory_bytes: int | None) -> None:
+        """Look after sites and the number of workers from now on, until the end of the program."""
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
         book = self._coordinator.load_book(self._clock, state_memory_bytes)
         self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
         self._stop_at_exit = self._end_at_exit()
-        self._control.start(self, http, workers, key_groups, checkpoint)
 
     def _end_at_exit(self) -> weakref.finalize[Any, Any]:
         """What `stop` does; the end of the program and of the last reference do it too."""

@@ -83,9 +83,8 @@ class Coordinator:
         self._request_ids, self._definition_ids = itertools.count(1), itertools.count(1)
         self._stopped, self._failures = False, FailureLog(self.notes.batch_failed)
         names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
-        self.hosts = ServiceHosts(
-            hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
-        )
+        known = hosts or HostSettings()
+        self.hosts = ServiceHosts(known, store.blobs, self._run_id, self._dispatch, self.access)
         self._machine, effects = protocol.CoordinatorMachine.create(
             initial_routing(keyspace.groups, names), self.hosts.present
         )
