@@ -82,11 +82,11 @@ class Coordinator:
         self._requests: dict[int, futures.Future[LaneAnswer]] = {}
         self._request_ids, self._definition_ids = itertools.count(1), itertools.count(1)
         self._stopped, self._failures = False, FailureLog(self.notes.batch_failed)
-        names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
-        known = hosts or HostSettings()
-        self.hosts = ServiceHosts(known, store.blobs, self._run_id, self._dispatch, self.access)
+        self.hosts = ServiceHosts(
+            hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
+        )
         self._machine, effects = protocol.CoordinatorMachine.create(
-            initial_routing(keyspace.groups, names), self.hosts.present
+            initial_routing(keyspace.groups, _first(workers)), self.hosts.present
         )
         self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
@@ -396,3 +396,7 @@ class Coordinator:
     def _is_query_running(self, name: str) -> bool | None:
         query_id = self.query_of(name)
         return None if query_id is None else self._clock.is_running(name, query_id)
+
+
+def _first(workers: int) -> list[WorkerId]:
+    return [WorkerId(f"w{number}") for number in range(1, workers + 1)]
