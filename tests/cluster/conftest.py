@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.namespaces import need_namespaces
 from tests.cluster.record import RECORD
-from tests.cluster.scene import Scene, Stage
+from tests.cluster.scene import Scene
+from tests.cluster.scenes import Stage
 
 from anabranch.cli.java import check_java
 from anabranch_bench.testbed.loopback import LoopbackHost

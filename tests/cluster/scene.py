@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.cluster.leftovers import AGENT, left_on, wait_for_nothing
+from tests.cluster.leftovers import left_on, wait_for_nothing
 from tests.cluster.record import RECORD
 
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.namespaces import NamespacedHost, Network
-from anabranch_bench.testbed.standalone import StandaloneCluster
+from anabranch_bench.testbed.workload import NOTE_LETTERS
 
 HOSTS = ("h1", "h2", "h3")
 SMALL_DISK = "h3"
@@ -26,15 +24,12 @@ AFTER_TIMEOUT = 10.0
 """Seconds after `host_timeout` within which batches go on, as issue 26 promises."""
 FENCED_SECONDS = HOST_TIMEOUT + 5.0
 """After which no worker runs behind a cut: agents look once a second or so."""
-PORT = 7077
 WORKER, ZYGOTE = "anabranch worker", "anabranch.processes.zygote"
 """Parts of command lines."""
 STEADY_BATCHES = 4
 BATCHES_AFTER = 4
 HANG_SECONDS = 60.0
 """Waited for longer than the limit, so that a slow query can be told from one that hangs."""
-BACK_SECONDS = 15.0
-"""For a host to come back by itself."""
 LATE_SECONDS = 30.0
 """Under some checkpoints, rows of a move come out so much later, at most."""
 WORKERS = 3
@@ -49,8 +44,9 @@ class Scene(ABC):
 
     lanes = 2
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        """Options of the service."""
+    def __init__(self, folder: Path, letters: int = NOTE_LETTERS, **options: Any) -> None:
+        """Length of the note that each customer has, and options of the service."""
+        self._letters = letters
         self.folder, self._options = folder, options
         self._is_late = options.get("checkpoint") in ("unaligned", "independent")
         self._started = time.time()
@@ -67,7 +63,7 @@ class Scene(ABC):
             self._start_service()
             self.say(f"service with {self.hosts_of_workers()}")
             for operator in QUERIES:
-                self.driver.call("start_query", operator)
+                self.driver.call("start_query", operator, letters=self._letters)
             for operator in QUERIES:
                 self.driver.wait_for("batch", 180, query=operator, number=STEADY_BATCHES)
             self.say(f"{', '.join(QUERIES)} run")
@@ -193,7 +189,7 @@ class Scene(ABC):
                 kept.write_bytes(log.read_bytes())
 
     def _batches_after(self, since: float) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {operator: [] for operator in QUERIES}
+        found: defaultdict[str, list[float]] = defaultdict(list)
         for told in list(self.driver.events):
             if told["event"] == "batch" and told["at"] > since:
                 found[told["query"]].append(round(told["at"] - since, 1))
@@ -256,6 +252,12 @@ class Scene(ABC):
         assert verdict["wrong"] == []
         assert verdict["batches"]
 
+    def restart_what_ended(self) -> None:
+        """On their checkpoints, as a user would do."""
+        for told in [e for e in list(self.driver.events) if e["event"] == "ended"]:
+            self.driver.events.remove(told)
+            self.driver.call("restart_query", told["query"])
+
     def is_sound(self) -> bool:
         """Whether another test can go on with it."""
         return not any(e["event"] == "ended" for e in list(self.driver.events))
@@ -290,101 +292,3 @@ class Scene(ABC):
         RECORD.add("moves", {name: found[name] for name in names})
         assert found["is_over"], found
         return found
-
-
-class JoinedScene(Scene):
-    """Spark on the driver's host only; an agent on each other one, started by hand."""
-
-    def _start_driver(self, closing: ExitStack) -> Driver:
-        return Driver(self.driver_host, "local[2]", self.folder / "app")
-
-    def _start_service(self, **more: Any) -> None:
-        token = self.folder / "token"
-        if not token.exists():
-            token.write_text(secrets.token_hex(16))
-        source = {"expect": len(HOSTS), "port": PORT, "token_file": str(token)}
-        started = self.driver.send(
-            "start_service",
-            hosts=["anabranch.coordinator.joined_hosts:JoinedHosts", source],
-            workers=WORKERS,
-            lanes=self.lanes,
-            host=self.driver_host.address,
-            host_timeout=HOST_TIMEOUT,
-            **{**self._options, **more},
-        )
-        for name in HOSTS:
-            self.start_again(self.network.hosts[name])
-        started(120)
-
-    def start_again(self, host: NamespacedHost) -> None:
-        """As a person at the edge would."""
-        if host.find(AGENT):
-            return
-        words = [sys.executable, "-m", "anabranch.cli.main", "agent", "--keep-trying"]
-        words += ["--join", f"{self.driver_host.address}:{PORT}", "--host", host.name]
-        words += ["--token-file", str(self.folder / "token")]
-        host.start(words, self.folder / f"{host.name}-agent.log")
-
-
-class SparkScene(Scene):
-    """A standalone Spark cluster: executors, lanes and workers are on the hosts."""
-
-    lanes = 4
-    cluster: StandaloneCluster
-
-    def _start_driver(self, closing: ExitStack) -> Driver:
-        hosts = [self.network.hosts[name] for name in HOSTS]
-        self.cluster = StandaloneCluster(self.driver_host, hosts, self.folder)
-        closing.enter_context(self.cluster)
-        # Agents take no slot of lanes then.
-        settings = {"spark.task.cpus": "0.99"}
-        return Driver(self.driver_host, self.cluster.url, self.folder / "app", settings)
-
-    def _start_service(self, **more: Any) -> None:
-        self.driver.call(
-            "start_service",
-            workers=WORKERS,
-            lanes=self.lanes,
-            host=self.driver_host.address,
-            host_timeout=HOST_TIMEOUT,
-            **{**self._options, **more},
-        )
-
-    def check_is_used(self, host: str) -> None:
-        super().check_is_used(host)
-        before = self._tasks_of(host)
-        self.wait_until(f"{host} has run tasks", lambda: self._tasks_of(host) > before, 30)
-
-    def _tasks_of(self, host: str) -> int:
-        tasks: dict[str, int] = self.driver.call(f"{LOOKS}:tasks_by_host")
-        return tasks.get(host, 0)
-
-    def start_again(self, host: NamespacedHost) -> None:
-        """After a long cut Spark's worker and master may not find each other for minutes."""
-        limit = time.monotonic() + BACK_SECONDS
-        while time.monotonic() < limit:
-            if host.name in self.hosts_there():
-                return
-            time.sleep(0.5)
-        host.kill()
-        self.cluster.start_worker(host)
-
-
-class Stage:
-    """Makes a scene when there is none that can be used: to start one takes longer than a test."""
-
-    def __init__(self, kind: type[Scene], factory: pytest.TempPathFactory) -> None:
-        self._kind, self._factory = kind, factory
-        self._closing = ExitStack()
-        self._scene: Scene | None = None
-
-    def scene(self) -> Scene:
-        """The one that there is, or a new one."""
-        if self._scene is None:
-            self._scene = self._closing.enter_context(self._kind(self._factory.mktemp("scene")))
-        return self._scene
-
-    def clear(self) -> None:
-        """The next test gets a new one."""
-        self._scene = None
-        self._closing.close()

@@ -25,9 +25,8 @@ from tests.cluster.scene import (
     QUERIES,
     ZYGOTE,
     Scene,
-    SparkScene,
-    Stage,
 )
+from tests.cluster.scenes import SparkScene, Stage
 
 from anabranch.migration.strategies import STRATEGIES
 from anabranch_bench.testbed.standalone import EXECUTOR, MASTER

@@ -44,7 +44,10 @@ def wrong_rows(stage: Stage) -> list[str]:
         for customer in range(CUSTOMERS)
         if found.get(customer) != chains.get(customer)
     ]
-    wrong += [f"{each}: another note" for each in chains if notes.get(each) != note_of(each)]
+    letters = stage.queries["chain"].letters
+    wrong += [
+        f"{each}: another note" for each in chains if notes.get(each) != note_of(each, letters)
+    ]
     return wrong[:WRONG_SHOWN]
 
 

@@ -49,6 +49,10 @@ class Chain(StatefulProcessor):
 
     OUTPUT = "customer long, before long, orders long, chain long"
 
+    def __init__(self, letters: int) -> None:
+        """Of each note."""
+        self._letters = letters
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Two values for each customer."""
         self._state = handle.getValueState("chain", "orders long, chain long")
@@ -59,7 +63,7 @@ class Chain(StatefulProcessor):
         before, chain = self._state.get() or (0, 0)
         orders = before
         if not orders:
-            self._note.update((note_of(key[0]),))
+            self._note.update((note_of(key[0], self._letters),))
         for number in sorted(row.row for row in rows):
             orders, chain = orders + 1, next_link(chain, number)
         self._state.update((orders, chain))
@@ -82,9 +86,9 @@ def site_column(customer: Any) -> Any:
     return F.element_at(names, (customer % len(SITES)).cast("int") + 1)
 
 
-def note_of(customer: int) -> str:
+def note_of(customer: int, letters: int) -> str:
     """What no compression makes much shorter."""
-    return hashlib.shake_128(str(customer).encode()).hexdigest(NOTE_LETTERS // 2)
+    return hashlib.shake_128(str(customer).encode()).hexdigest(letters // 2)
 
 
 class CheckedQuery:
@@ -101,6 +105,7 @@ class CheckedQuery:
         self.batches: dict[int, list[Rows]] = {}
         """The outputs each time that Spark ran the batch."""
         self.query: Any = None
+        self.letters = NOTE_LETTERS
         self.checkpoint = stage.folder / f"checkpoint-{name}"
 
     def start(self) -> None:
@@ -200,7 +205,9 @@ def start_service(stage: Stage, hosts: Any = None, folder: str = "state", **opti
     return str(location)
 
 
-def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
+def start_query(
+    stage: Stage, operator: str, seconds: float = 0.5, letters: int = NOTE_LETTERS
+) -> None:
     """`totals`: an aggregate; `chain`: a processor of rows; `spark`: totals by Spark itself.
 
     `sites`: totals that are placed by the customer's site.
@@ -214,7 +221,9 @@ def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
 
     def chain(orders: DataFrame) -> DataFrame:
         grouped: GroupedStream = stage.service.group_by(orders, "customer")
-        return grouped.transformWithState(Chain(), Chain.OUTPUT, "Update", "None", name="chain")
+        return grouped.transformWithState(
+            Chain(letters), Chain.OUTPUT, "Update", "None", name="chain"
+        )
 
     def spark(orders: DataFrame) -> DataFrame:
         amount = F.sum("amount").alias("amount")
@@ -232,6 +241,7 @@ def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
 
     make = {"totals": totals, "chain": chain, "spark": spark, "sites": sites}[operator]
     stage.queries[operator] = query = CheckedQuery(stage, operator, make, seconds)
+    query.letters = letters
     query.start()
     stage.closing.callback(query.query.stop)
 
@@ -288,11 +298,12 @@ def _check_state(stage: Stage, operator: str, oracle: OrdersOracle) -> list[str]
 def _check_notes(stage: Stage, customers: Rows) -> list[str]:
     keys = sorted(customers)
     _, values = stage.service.state("chain", "note").read(keys)
+    letters = stage.queries["chain"].letters
     notes = zip(keys, values, strict=True)
     return [
         f"chain: customer {key} has another note"
         for key, row in notes
-        if row is None or tuple(row) != (note_of(key),)
+        if row is None or tuple(row) != (note_of(key, letters),)
     ]
 
 
