@@ -56,6 +56,7 @@ from anabranch.spark.local_dir import local_folder
 from anabranch.spark.plain_rpc import warn_of_plain_rpc
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.python_check import check_python
+from anabranch.spark.service_enable import Enabling, ServiceEnable
 from anabranch.spark.service_takeover import ServiceTakeover
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
@@ -67,6 +68,7 @@ __all__ = ["StateService"]
 class StateService(
     ServiceAutoscale,
     ServiceControl,
+    ServiceEnable,
     ServiceSavepoints,
     ServiceSites,
     ServiceStates,
@@ -161,7 +163,6 @@ class StateService(
     ...     query.awaitTermination()
     """
 
-    _enabled: Any = None
     _definitions: dict[str, OperatorDefinition]
     _coordinator: Coordinator
 
@@ -263,45 +264,9 @@ class StateService(
         """
         return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
 
-    def enable(
-        self,
-        names: Mapping[str, str] | None = None,
-        *,
-        placed_by: str | None = None,
-        strict: bool = False,
-        only: Collection[str] | None = None,
-    ) -> None:
-        """Run the stateful operators of PySpark's own API on this service from now on.
-
-        `transformWithState` is taken over when it is called, all others when their query starts
-        (docs/plans.md says which). What stays on Spark is told in one warning, or refused with
-        `strict`. `only` restricts this to some operators, such as {"transformWithState"}.
-
-        State is kept under class names and the names that `explain` shows, or under those that
-        `names` gives for them. `placed_by` is as for `group_by`, for streams that are grouped by a
-        column of this name.
-        """
-        from anabranch.spark.enable import Enabled
-
+    def _enabling(self) -> Enabling:
         self._check_running()
-        if self._enabled is None:
-            by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
-            self._enabled = Enabled(self._attach, is_free, names, by, strict, only)
-            self._enabled.start()
-
-    def disable(self) -> None:
-        """Undo `enable`."""
-        if self._enabled is not None:
-            self._enabled.stop()
-            self._enabled = None
-
-    def explain(
-        self, df: DataFrame, output_mode: str = "append", query_name: str | None = None
-    ) -> None:
-        """Print which stateful operators of a query run here and which on Spark, and why."""
-        if self._enabled is None:
-            raise InvalidArgument("Call service.enable() first: explain shows what it does.")
-        self._enabled.plans.explain(df, output_mode, query_name)
+        return Enabling(self._attach, self._coordinator.bindings.is_free, self._sites)
 
     def _attach(
         self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None

@@ -13,13 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.page.browser import needs_browser, run_script
+from tests.page.load import Totals, orders
 
 from anabranch import StateService
-from anabranch.cli.demo import Sink, compare, orders_query
-from anabranch.loadtest.loaded_query import LoadedQuery
-
-FIRST_ROWS = 40_000
-ROWS_A_SECOND = 500
 
 
 @pytest.fixture(autouse=True)
@@ -34,20 +30,23 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_person_walks_through_every_page(spark: SparkSession, tmp_path: Path) -> None:
-    location, folder = str(tmp_path / "state"), tmp_path / "query"
-    folder.mkdir()
-    sink = Sink()
-    with (
-        StateService(spark, location, workers=2, key_groups=64) as service,
-        LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query,
-    ):
-        query.burst(FIRST_ROWS, FIRST_ROWS // 4, lambda _: None)
-        query.open(ROWS_A_SECOND)
-        run_script("walk.mjs", service.url)
-        query.drain()
-        customers, wrong = compare(sink, query.next_row)
-    assert customers
-    assert not wrong
+    location, totals = str(tmp_path / "state"), Totals()
+    with StateService(spark, location, workers=2, key_groups=64) as service:
+        query = (
+            orders(spark, service)
+            .writeStream.foreachBatch(totals.write)
+            .outputMode("update")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="0.4 seconds")
+            .start()
+        )
+        try:
+            run_script("walk.mjs", service.url)
+            assert query.exception() is None
+        finally:
+            query.stop()
+    assert totals.batches > 10
+    assert totals.of == totals.expected()
     with replaying(location) as url:
         run_script("replay.mjs", url)
 

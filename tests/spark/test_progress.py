@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from pyspark.sql.streaming import (
 )
 from tests.spark.differential import Feed, Watched, check_equal, play, wait_for
 
-from anabranch import StateService, agg
+from anabranch import ProgressListener, QueryProgress, StateService, agg
+from anabranch.spark.progress import SWITCH
 
 SCHEMA = "k string, t double"
 WINDOW = agg.tumbling("ts", "5 seconds")
@@ -160,3 +162,58 @@ def test_processors_idle_and_after_a_restart(spark: SparkSession, tmp_path: Path
     # A trigger without a batch: what state is, not what a batch did.
     assert (nothing.numRowsTotal, nothing.numRowsUpdated) == (5, 0)
     assert shown(again, *FIELDS[1:]) == {2: [6, 2, 0]}
+
+
+class Told:
+    """Collects what a ProgressListener tells."""
+
+    def __init__(self) -> None:
+        self.progress: list[QueryProgress] = []
+
+    def __call__(self, progress: QueryProgress) -> None:
+        self.progress.append(progress)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_on", [True, False])
+def test_observed_metrics_have_the_same_numbers(
+    spark: SparkSession, tmp_path: Path, is_on: bool
+) -> None:
+    told = Told()
+    listener = ProgressListener(told)
+    spark.streams.addListener(listener)
+    spark.conf.set(SWITCH, str(is_on).lower())
+    try:
+        with StateService(spark, str(tmp_path / "state"), workers=1, key_groups=8) as service:
+            rate = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+            keyed = rate.selectExpr("value % 5 as k").observe("mine", F.count("*").alias("n"))
+            counted = service.group_by(keyed, "k").aggregate(n=agg.count(), name="counted")
+            query = (
+                counted.writeStream.format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .start()
+            )
+            deadline = time.monotonic() + 120
+            while not any(p.operators or not is_on for p in told.progress[3:]):
+                assert query.exception() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            query.stop()
+            progress = service.progress(query)
+            last = query.lastProgress
+            assert last is not None
+            assert "mine" in last.observedMetrics
+            assert progress.query_id == query.id
+            assert progress.batch == last.batchId
+            if is_on:
+                numbers, operator = progress.operators["counted"], last.stateOperators[0]
+                assert numbers["numRowsTotal"] == operator.numRowsTotal == 5
+                assert numbers["numRowsUpdated"] == operator.numRowsUpdated
+                assert numbers["rowsInput"] == operator.customMetrics["rowsInput"]
+            else:
+                assert not progress.operators
+                assert not [name for name in last.observedMetrics if name != "mine"]
+    finally:
+        spark.conf.unset(SWITCH)
+        spark.streams.removeListener(listener)

@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.tests.unit.made_up_runs import four_runs, from_plan, in_turns, make_run
+from benchmarks.tests.unit.made_up_runs import (
+    RIGHT,
+    WRONG,
+    four_runs,
+    from_plan,
+    in_turns,
+    make_run,
+)
 from tests.unit.loadtest.timelines import back_to_back
 
 from anabranch.cli.main import main
 from anabranch.cli.progress import print_result
 from anabranch.loadtest.latency import TimeWindow
-from anabranch_bench.cli import bench
+from anabranch_bench.cli import bench, cluster
 from anabranch_bench.cli.experiment import print_each, print_head
 from anabranch_bench.experiments.backends import BackendSettings
 from anabranch_bench.experiments.checkpoint_modes import CheckpointSettings, ModeResult
+from anabranch_bench.experiments.cluster import ClusterSettings
 from anabranch_bench.experiments.evaluation import Evaluation
 from anabranch_bench.experiments.evaluation_plan import EvaluationSettings
 from anabranch_bench.experiments.evaluation_report import from_json, markdown, to_json
@@ -140,7 +148,23 @@ SIDES = [
     SideBySide.of_rates("aggregate", (3.0, 5.0, 4.0), (1.0, 2.0, 1.5), 2.0, "twice", "a note"),
     SideBySide("memory", "bytes a key", (78.0,), (), "at most 120", True),
 ]
+
+
+def cluster_results() -> list[Any]:
+    """A move between two times without one, and a loss."""
+    runs = [
+        make_run("control", back_to_back(0.5, 30), part="1gbit"),
+        make_run("live", back_to_back(0.5, 30), TimeWindow(10, 14), "1gbit"),
+        make_run("control", back_to_back(0.5, 30), part="1gbit", repeat=1),
+    ]
+    for run in in_turns(runs):
+        run.verifications = [RIGHT]
+    seconds = "seconds without a batch", (13.0,), (121.0,)
+    return [*runs, SideBySide.of_seconds("host cut off", *seconds, "no longer")]
+
+
 RESULTS: list[tuple[str, Any, list[Any], Any]] = [
+    ("cluster", ClusterSettings(), cluster_results(), cluster.line),
     ("throughput", ThroughputSettings(), SIDES, side_by_side_line),
     ("backends", BackendSettings(), SIDES, side_by_side_line),
     (
@@ -183,6 +207,23 @@ def test_others_say_the_same_from_a_file(
     print_each(results, line, as_json=False)
     assert capsys.readouterr().out in said
     assert re.match(rf"From {path}, made \d{{4}}-", said)
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_cluster_that_did_something_wrong(
+    place: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = cluster_results()
+    if place == -1:
+        results[place] = replace(results[place], passed=False)
+    else:
+        results[place].verifications = [WRONG]
+    print_head("cluster", ClusterSettings(), as_json=True)
+    print_each(results, cluster.line, as_json=True)
+    path = tmp_path / "stored.jsonl"
+    path.write_text(capsys.readouterr().out)
+    assert main(["bench", "cluster", "--from", str(path)]) == 1
+    assert ("Failed or wrong" in capsys.readouterr().out) == (place != -1)
 
 
 @pytest.mark.parametrize(

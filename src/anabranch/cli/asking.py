@@ -38,7 +38,7 @@ def command(subparsers: Subparsers, name: str, text: str) -> argparse.ArgumentPa
     parser = subparsers.add_parser(
         name,
         help=text,
-        description=f"{text[0].upper()}{text[1:]}. The service goes on meanwhile.",
+        description=f"{text[0].upper()}{text[1:]}. The service continues meanwhile.",
         epilog=EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

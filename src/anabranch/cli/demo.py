@@ -42,9 +42,9 @@ def register(subparsers: Subparsers) -> None:
         "demo",
         help="a streaming query that is rescaled while it runs, checked",
         description=(
-            "Counts orders and sums amounts for each customer of a steady stream; goes from 2 to 3 "
-            "workers and back while the stream runs; draws the latency of rows over time; compares "
-            "the result with a sequential computation."
+            "Counts orders and sums amounts for each customer of a steady stream. Goes from 2 to 3 "
+            "workers and back while the stream runs. Draws the latency of rows over time, and "
+            "compares the result with a sequential computation."
         ),
     )
     parser.add_argument(

@@ -72,7 +72,7 @@ def register(subparsers: Subparsers) -> None:
     copy.set_defaults(run=_copy)
 
     checkpoint = commands.add_parser(
-        "checkpoint", help="write a Spark checkpoint with which a restored query goes on"
+        "checkpoint", help="write a Spark checkpoint from which a restored query continues"
     )
     checkpoint.add_argument("savepoint", help="path of the savepoint, as `list` shows it")
     checkpoint.add_argument("target", help="new folder or URI: the query's checkpointLocation")

@@ -289,7 +289,6 @@ class Coordinator:
                 f"Operator '{operator.name}' was defined again; this task's result is not used."
             )
         operator.note_finish(request.lane, request.stats, request.transactions)
-        operator.note_written(done.report for done in request.transactions)
         if operator.traffic is not None:
             where = self.moves.places(request.host)
             operator.traffic.finish(request.lane, request.transactions, where)

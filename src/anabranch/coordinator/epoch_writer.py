@@ -46,7 +46,7 @@ class EpochWriter:
 
     def _manifest(self, previous: Manifest | None, effect: WriteManifest) -> Manifest:
         operator = self._operators[effect.operator]
-        changelogs, full = written_files(effect.operator, effect.transactions, operator.known_refs)
+        changelogs, full = written_files(effect.operator, effect.transactions)
         taken = self._maintenance.snapshots_before(effect.operator, effect.epoch)
         heat = self._maintenance.heat(effect.operator)
         notes = operator.notes(effect.epoch, self._checkpoint, effect.transactions)

@@ -64,8 +64,6 @@ class OperatorRecord:
     """Whether it may begin in the middle of a query."""
     timings: deque[BatchTiming] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     lane_stats: dict[int, dict[str, int]] = field(default_factory=dict)
-    known_refs: dict[str, list[FileRef]] = field(default_factory=dict)
-    """What lanes have reported: read when each comes to its end, not all by the last one."""
     times: tuple[int, BatchTimes] | None = None
     begun_epoch: int = -1
     begun: set[int] = field(default_factory=set)
@@ -98,7 +96,6 @@ class OperatorRecord:
         """A task was allowed to begin, with a routing; `asked` is when it wanted to."""
         if self.begun_epoch != epoch:
             self.begun_epoch, self.begun, self.lane_stats = epoch, set(), {}
-            self.known_refs = {}
             self.failed_attempts = {}
             self.useful.begin(version)
             if self.traffic is not None:
@@ -116,12 +113,6 @@ class OperatorRecord:
         if lane not in self.lane_stats:
             self.alive_at = steady_clock.now()
         self.lane_stats[lane] = stats
-
-    def note_written(self, transactions: Iterable[TransactionReport]) -> None:
-        """What a lane's transactions have made durable."""
-        for tx in transactions:
-            if tx.changelog is not None:
-                self.known_refs[tx.changelog] = parse_refs(tx.changelog)
 
     def batch_stats(self, lanes: int) -> dict[str, int] | None:
         """What the running batch did, once all its lanes have come to their end."""
@@ -343,21 +334,14 @@ def _hit_rate(name: str, reports: Mapping[WorkerId, WorkerStatus]) -> float | No
 
 
 def written_files(
-    operator: str,
-    transactions: Iterable[TransactionReport],
-    known: Mapping[str, list[FileRef]] | None = None,
+    operator: str, transactions: Iterable[TransactionReport]
 ) -> tuple[list[FileRef], list[FileRef]]:
-    """What transactions have made durable: changelogs, and whole states of key groups.
-
-    `known` are references that were read before.
-    """
-    read = known or {}
+    """What transactions have made durable: changelogs, and whole states of key groups."""
     changelogs: list[FileRef] = []
     full: list[FileRef] = []
     folder = snapshot_folder(operator)
     for tx in transactions:
-        text = tx.changelog
-        for ref in () if text is None else read.get(text) or parse_refs(text):
+        for ref in parse_refs(tx.changelog) if tx.changelog is not None else ():
             kind = full if ref.path.startswith(folder) else changelogs
             if tx.groups == ref.groups:
                 kind.append(ref)

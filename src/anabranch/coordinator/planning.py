@@ -57,7 +57,7 @@ class TargetLayout:
     has_choices: bool = False
     """Whether key groups were given to workers by name or by load, not only by their number."""
     hosts: Mapping[WorkerId, HostId] = field(default_factory=dict)
-    """Where workers that come shall be, if there is more than one host."""
+    """Where new workers are to be, if there is more than one host."""
     drained_hosts: frozenset[HostId] = frozenset()
     """Hosts that take no workers from now on."""
     lack: str = ""
@@ -177,7 +177,7 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
 
 
 def _basis(start: TargetLayout, present: Owners) -> Owners:
-    """What a plan goes on from: where nobody has chosen owners, those that there are will do."""
+    """What a plan starts from: where nobody has chosen owners, those that there are will do."""
     return start.owners if start.has_choices else present
 
 
@@ -213,7 +213,7 @@ def rescaled(
 
 @dataclass(frozen=True, slots=True)
 class _Staff:
-    """Workers that there shall be, with names."""
+    """Workers that there are to be, with names."""
 
     workers: tuple[WorkerId, ...]
     places: Mapping[WorkerId, HostId]

@@ -76,11 +76,20 @@ class ServiceClient:
             time.sleep(AGAIN_SECONDS)
             return self._call("POST", "/moves", request, key)
 
+    def metrics(self) -> str:
+        """What Prometheus reads."""
+        return self._read("GET", "/metrics").decode()
+
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None
     ) -> Any:
+        return json.loads(self._read(method, f"/api/v1{path}", body, key))
+
+    def _read(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> bytes:
         request = urllib.request.Request(
-            f"{self.endpoint.url}/api/v1{path}",
+            f"{self.endpoint.url}{path}",
             data=None if body is None else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self._token}",
@@ -93,7 +102,7 @@ class ServiceClient:
             request.add_header("Idempotency-Key", key)
         try:
             with self._opener.open(request, timeout=self._seconds_max) as answer:
-                return json.loads(answer.read())
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise _error(error) from None
         except OSError as error:

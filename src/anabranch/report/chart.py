@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from html import escape
 
 WIDTH, HEIGHT = 960, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 26, 26
+LEFT, RIGHT, TOP, BOTTOM = 64, 34, 26, 26
 COLORS = 8
 """Classes c0 to c7 of the page's style."""
 TICKS = 6

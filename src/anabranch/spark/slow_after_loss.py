@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable
 
 GET_BY = "spark.shuffle.io.connectionTimeout"
+RETRIES = "spark.shuffle.io.maxRetries"
 LOCALITY = "spark.locality.wait"
 NETWORK = "spark.network.timeout"
 
-FETCH_SECONDS_MAX = 15.0
+GOOD_FETCH, FETCH_SECONDS_MAX = "8s", 15.0
+"""What to set, and what is still good enough."""
 LOCALITY_SECONDS_MAX = 1.0
 
 UNITS = {
@@ -30,9 +32,12 @@ def slow_after_loss(setting: Callable[[str, str], str]) -> str | None:
     fetch = setting(GET_BY, setting(NETWORK, "120s"))
     if _seconds(fetch, 1.0) > FETCH_SECONDS_MAX:
         flaws.append(
-            f"{GET_BY}={FETCH_SECONDS_MAX:g}s (now {fetch}: tasks wait so long for rows that a "
+            f"{GET_BY}={GOOD_FETCH} (now {fetch}: tasks wait so long for rows that a "
             "lost host was to send)"
         )
+    retries = setting(RETRIES, "3")
+    if retries.strip() != "0":
+        flaws.append(f"{RETRIES}=0 (now {retries}: they try again so often, as long each time)")
     wait = setting(LOCALITY, "3s")
     if _seconds(wait, 1e-3) > LOCALITY_SECONDS_MAX:
         flaws.append(f"{LOCALITY}=0 (now {wait}: tasks wait so long for a slot near their rows)")
@@ -40,7 +45,7 @@ def slow_after_loss(setting: Callable[[str, str], str]) -> str | None:
         return None
     return (
         "After the loss of a host, batches may stand still for longer than host_timeout and 10 s. "
-        f"Set {' and '.join(flaws)} when you make the Spark session; later it has no effect."
+        f"Set {', '.join(flaws)} when you make the Spark session; later it has no effect."
     )
 
 

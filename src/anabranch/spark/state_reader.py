@@ -154,8 +154,8 @@ class StateReader:
                 raise
             raise EpochGap(
                 f"Batch {self.epoch} of operator {self.operator!r} was removed while it was being "
-                "read: the service went on and keeps the last batches only. Read a later one, or "
-                "without batchId."
+                "read: the service has moved ahead and keeps the last batches only. Read a later "
+                "one, or without batchId."
             ) from None
 
 

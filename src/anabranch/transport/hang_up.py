@@ -32,6 +32,7 @@ def _shut_down(file: int, host: str, port: int) -> bool:
     with contextlib.suppress(OSError):
         if not stat.S_ISSOCK(os.fstat(file).st_mode):
             return False  # a copy of a pipe's end would keep its reader waiting
+        # no limit: nothing is read from it
         with socket.socket(fileno=os.dup(file)) as copy:
             if copy.family in (socket.AF_INET, socket.AF_INET6):
                 peer_host, peer_port = copy.getpeername()[:2]

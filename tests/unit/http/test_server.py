@@ -14,8 +14,9 @@ import pytest
 from tests.unit.http.scripted import Client, ScriptedService, serving, tokens_of
 
 from anabranch.durability.blobs import BlobStore
+from anabranch.errors import InvalidArgument
 from anabranch.http import server as server_module
-from anabranch.http.endpoint import ServiceEndpoint
+from anabranch.http.endpoint import READER_VARIABLE, ServiceEndpoint
 from anabranch.http.server import HttpServer
 from anabranch.model.journal_entry import EntryKind
 
@@ -124,3 +125,37 @@ def test_another_user_of_this_machine(
     for token in (secrets["operator"], secrets["reader"]):
         assert token not in done.stdout
     assert service.looks == 0
+
+
+# -- a token that stays --
+
+
+def test_a_reader_token_that_stays(
+    service: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("x" * 40 + "\n")
+    file.chmod(0o640)
+    monkeypatch.setenv(READER_VARIABLE, str(file))
+    for _ in range(2):  # the same for each run
+        with serving(service, tmp_path / "state") as server, Client(server, "x" * 40) as client:
+            assert client.get("/metrics").status_code == 200
+            assert client.api("POST", "/moves", json={"kind": "rebalance"}).status_code == 403
+            assert tokens_of(server)["operator"] != "x" * 40
+
+
+@pytest.mark.parametrize(("content", "mode"), [("short", 0o600), ("x" * 40, 0o644), (None, 0)])
+def test_a_reader_token_that_is_no_secret_is_refused(
+    service: ScriptedService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    mode: int,
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    monkeypatch.setenv(READER_VARIABLE, str(file))
+    with pytest.raises(InvalidArgument, match=READER_VARIABLE):
+        HttpServer(service, BlobStore(str(tmp_path / "state")))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.unit.report.entries import NASTY, START, rows
 
+from anabranch.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from anabranch.report.page import fragment, page
 from anabranch.report.span import Span
 
@@ -76,8 +77,8 @@ def test_all_pictures_have_names_and_values_within_their_frame() -> None:
     assert points
     for pair in " ".join(points).split():
         x, y = map(float, pair.split(","))
-        assert 64 <= x <= 948
-        assert 26 <= y <= 194
+        assert LEFT <= x <= WIDTH - RIGHT
+        assert TOP <= y <= HEIGHT - BOTTOM
 
 
 def test_reconfigurations_are_shaded_and_deaths_are_marked() -> None:
@@ -85,8 +86,8 @@ def test_reconfigurations_are_shaded_and_deaths_are_marked() -> None:
     moves = [about for tag, about in found if about.get("class") == "move"]
     deaths = [about for tag, about in found if tag == "line" and about.get("class") == "bad"]
     assert len(moves) == len(deaths) == 4
-    share = (45 - 0) / (100 - 0)
-    assert abs(float(moves[0]["x"]) - (64 + share * 884)) < 1
+    share = 45 / 100
+    assert abs(float(moves[0]["x"]) - (LEFT + share * (WIDTH - LEFT - RIGHT))) < 1
 
 
 def test_a_day_stays_small() -> None:

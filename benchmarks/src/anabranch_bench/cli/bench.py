@@ -12,6 +12,7 @@ from anabranch_bench.cli import (
     evaluation,
     hybrid,
     many,
+    observe,
     recovery,
     rescale,
     throughput,
@@ -29,6 +30,7 @@ BENCHMARKS = (
     recovery,
     hybrid,
     many,
+    observe,
     encryption,
     cluster,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +18,14 @@ from anabranch_bench.cli.experiment import (
     FROM,
     print_each,
     print_head,
-    read_stored,
     settings_of,
     stored_results,
 )
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.experiments.cluster import ClusterMove, HostLoss
+    from anabranch_bench.results.run_result import RunResult
+    from anabranch_bench.results.verdicts import SideBySide
 
 LOSSES = {"executor": "executor killed", "host": "host cut off"}
 
@@ -56,24 +57,17 @@ def register(kinds: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run and print; the exit code says whether all moves were done and all results right."""
+    """Run and print; the exit code says whether all was right, and no loss longer than Spark's."""
     from anabranch.migration.strategies import STRATEGIES, check
-    from anabranch_bench.experiments.cluster import (
-        ClusterBench,
-        ClusterMove,
-        ClusterSettings,
-        HostLoss,
-    )
+    from anabranch_bench.experiments.cluster import ClusterBench, ClusterSettings
+    from anabranch_bench.results.stored_runs import runs_from_json
+    from anabranch_bench.results.verdicts import SideBySide
     from anabranch_bench.testbed.namespaces import why_not
 
     if args.stored:
-        head = read_stored(args.stored, "cluster")[0]
-        moves = stored_results(args, "cluster", "strategy", ClusterMove.from_json)
-        losses = stored_results(args, "cluster", "side", HostLoss.from_json)
-        print(f"{head['settings']['keys']:,} keys, {head['settings']['rate']:,.0f} rows a second")
-        stored: list[ClusterMove | HostLoss] = [*moves, *losses]
-        print_each(stored, _line, False)
-        return int(not all(result.is_right for result in stored))
+        moves = stored_results(args, "cluster", "strategy", dict)
+        losses = stored_results(args, "cluster", "anabranch", SideBySide.from_json)
+        return _shown(print_each([*runs_from_json(moves).runs, *losses], line, False))
     strategies = tuple(args.strategies or STRATEGIES)
     for strategy in strategies:
         check(strategy, {})
@@ -90,9 +84,47 @@ def run(args: argparse.Namespace) -> int:
     print_head("cluster", settings, args.json)
     with closing(Scratch()) as scratch:
         bench = ClusterBench(scratch.path, settings, show_progress)
-        found = print_each(bench.run(), _line, args.json)
-    return int(not all(result.is_right for result in found))
+        found = print_each(bench.run(), line, args.json)
+    return _code(found) if args.json else _shown(found)
 
 
-def _line(result: ClusterMove | HostLoss) -> str:
-    return result.line()
+def line(result: RunResult | SideBySide) -> str:
+    """A result for people."""
+    from anabranch.protocol.move_parts import ACROSS_HOSTS
+    from anabranch_bench.experiments.cluster import BYTES_ACROSS
+    from anabranch_bench.reports.report import side_by_side_line, summary_line
+    from anabranch_bench.results.run_result import RunResult
+
+    if not isinstance(result, RunResult):
+        return side_by_side_line(result)
+    report = result.report
+    if BYTES_ACROSS not in report:
+        return summary_line(result)
+    state, sent = report["counters"].get(ACROSS_HOSTS, 0) / 1e6, report[BYTES_ACROSS] / 1e6
+    across = f"{state:,.1f} MB of state across hosts ({sent:,.0f} MB through network cards)"
+    return f"{summary_line(result)}, {across}"
+
+
+def _shown(found: Iterable[RunResult | SideBySide]) -> int:
+    """The tables of each link, and the exit code."""
+    from anabranch_bench.reports.run_tables import failures, strategies
+    from anabranch_bench.results.comparison import RunSet
+    from anabranch_bench.results.run_result import RunResult
+
+    results = list(found)
+    runs = RunSet(result for result in results if isinstance(result, RunResult))
+    for link in dict.fromkeys(run.part for run in runs.runs):
+        table = strategies(f"2 -> 4 workers on four hosts, links of {link}", runs.of_part(link))
+        print(f"\n{table.markdown()}")
+    if (failed := failures(runs)).rows:
+        print(f"\n{failed.markdown()}")
+    return _code(results)
+
+
+def _code(found: Iterable[RunResult | SideBySide]) -> int:
+    """Whether something is wrong, or takes longer than with Spark."""
+    from anabranch_bench.results.run_result import RunResult
+
+    return int(
+        not all(r.is_right and not r.error if isinstance(r, RunResult) else r.passed for r in found)
+    )

@@ -47,8 +47,8 @@ def register(subparsers: Subparsers) -> None:
         description=(
             "Starts a standalone Spark cluster of three hosts on this machine, each with a network "
             "of its own. While a query counts orders there, the state service goes from 2 to 4 "
-            "workers over all hosts, one host is drained, and one is cut off for ever. Draws the "
-            "latency of rows over time; compares the result with a sequential computation."
+            "workers over all hosts, one host is drained, and one is cut off and stays so. Draws "
+            "the latency of rows over time; compares the result with a sequential computation."
         ),
     )
     parser.add_argument(

@@ -33,9 +33,9 @@ FOR_LOST_HOSTS = {
     # No task waits for a host on which its input is: all of it comes from the driver.
     "spark.locality.wait": "0",
     # A task that reads another host's part of a shuffle when that host is cut off notices after
-    # the first of these, and tries again after the second, for as long as the third.
+    # the first of these, or after the third if it connects; it does not try again.
     "spark.shuffle.io.connectionTimeout": "8s",
-    "spark.shuffle.io.retryWait": "1s",
+    "spark.shuffle.io.maxRetries": "0",
     "spark.shuffle.io.connectionCreationTimeout": "3s",
 }
 """What docs/cluster.md asks for, so that batches go on soon."""

@@ -1,58 +1,90 @@
-"""What `anabranch bench cluster` has found, from a file: nothing is measured."""
+"""Turns on a pretended cluster: moves between times without one, under one load."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from pathlib import Path
+import time
+from typing import Any, cast
 
 import pytest
-from tests.unit.loadtest.timelines import back_to_back
 
-from anabranch.cli.main import main
-from anabranch.loadtest.latency import TimeWindow
-from anabranch_bench.experiments.cluster import ClusterMove, HostLoss
+from anabranch.errors import AnabranchError
+from anabranch.loadtest.latency import Batch, Timeline
+from anabranch.loadtest.schedule import OpenLoop
+from anabranch_bench.experiments import cluster
+from anabranch_bench.experiments.cluster import ClusterSettings, ClusterTurns
+from anabranch_bench.results.cases import CONTROL
+from anabranch_bench.results.comparison import RunSet
 
-REPORT = {"outcome": "done", "bytes": 3_000_000, "counters": {"bytes_across_hosts": 2_500_000}}
-MOVE = ClusterMove(
-    "100mbit", "live", 0, TimeWindow(10, 14), 2, 20, 9_000_000, REPORT, back_to_back(0.5, 30), 1.5
-)
-LOSS = HostLoss("anabranch", "host cut off", 0, 12.25, [], 2.5)
-HEAD = {
-    "benchmark": "cluster",
-    "machine": {"made": "2026-11-19"},
-    "settings": {"keys": 20_000, "rate": 4_000.0},
-}
+SETTINGS = ClusterSettings(strategies=("live", "pause"), rate=100.0, seconds=0.05, repeat=2)
 
 
-def shown(path: Path, *results: ClusterMove | HostLoss) -> int:
-    lines = [HEAD, *(result.to_json() for result in results)]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return main(["bench", "cluster", "--from", str(path)])
+class PretendedCluster:
+    """A driver whose query commits a batch whenever it is asked, and hosts that sent some bytes."""
+
+    def __init__(self) -> None:
+        self.load = OpenLoop(0, time.time(), SETTINGS.rate)
+        self.asked: list[tuple[Any, ...]] = []
+        self.batches: list[Batch] = []
+        self.sent = 0
+        self.outcome = "done"
+
+    def call(self, name: str, *given: Any, **named: Any) -> Any:
+        """What the driver program would answer."""
+        self.asked.append((name, *given, *(v for k, v in named.items() if k == "strategy")))
+        if name == "move":
+            self.sent += 1_000
+            return 7
+        if name == "report":
+            return {
+                "bytes": 500,
+                "groups": 3,
+                "outcome": self.outcome,
+                "workers_after": ["w1", "w2"],
+            }
+        now = time.time()
+        first = self.batches[-1].end_row if self.batches else 0
+        end = self.load.end_of_batch(first, now)
+        self.batches.append(Batch(first, end, now - 0.01, now))
+        return Timeline(self.load, self.batches).to_json()
 
 
-def test_results_survive_a_file() -> None:
-    found = ClusterMove.from_json(json.loads(json.dumps(MOVE.to_json())))
-    assert found.line() == MOVE.line()
-    assert found.during == MOVE.during
-    assert HostLoss.from_json(json.loads(json.dumps(LOSS.to_json()))) == LOSS
+def test_moves_and_times_without_one_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = PretendedCluster()
+    monkeypatch.setattr(cluster, "_bytes_sent", lambda network: pretended.sent)
+    said: list[str] = []
+    turns = ClusterTurns(
+        cast(Any, None), cast(Any, pretended), SETTINGS, "1gbit", lambda text: said.append(text)
+    )
+    found = turns.take()
+    assert [run.label for run in found] == [
+        CONTROL,
+        *("live", CONTROL, "pause", CONTROL, "live", CONTROL, "pause", CONTROL),
+    ]
+    assert len(said) == 4
+    moves = [asked[2:] for asked in pretended.asked if asked[0] == "move"]
+    assert moves == [(4, "live"), (2, "live"), (4, "pause"), (2, "live")] * 2
+    runs = RunSet(found)
+    for run in found:
+        assert run.part == "1gbit"
+        assert run.is_good
+        if run.label == CONTROL:
+            assert not run.moves
+            continue
+        assert run.report[cluster.BYTES_ACROSS] == 1_000
+        assert run.move is not None
+        assert SETTINGS.seconds <= run.move.start < run.move.end <= run.end
+        assert [control.repeat for control in runs.controls_of(run)] == [run.repeat, run.repeat + 1]
 
 
-def test_a_file_is_shown_with_its_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(tmp_path / "cluster.jsonl", MOVE, LOSS) == 0
-    said = capsys.readouterr().out
-    assert "20,000 keys, 4,000 rows a second" in said
-    assert "2.5 MB of state across hosts (3.0 MB moved, 9 MB through network cards)" in said
-    assert "goes on after 12.2 s (results equal), load 2.5" in said
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        replace(MOVE, report={**REPORT, "outcome": "failed: a worker is gone."}),
-        replace(LOSS, wrong=["totals: customer 3 has ..."]),
-    ],
-    ids=["a move that failed", "wrong results"],
-)
-def test_what_is_wrong_is_the_exit_code(tmp_path: Path, wrong: ClusterMove | HostLoss) -> None:
-    assert shown(tmp_path / "cluster.jsonl", MOVE, wrong) == 1
+def test_a_move_that_is_not_done_is_told_and_ends_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretended = PretendedCluster()
+    pretended.outcome = "failed"
+    monkeypatch.setattr(cluster, "_bytes_sent", lambda network: 0)
+    turns = ClusterTurns(
+        cast(Any, None), cast(Any, pretended), SETTINGS, "1gbit", lambda text: None
+    )
+    with pytest.raises(AnabranchError, match="way back to 2 workers is not done: failed"):
+        turns.take()
+    assert [run.error for run in turns.done] == ["", "The move is not done: failed"]

@@ -33,6 +33,7 @@ from anabranch.spark.plans.catalyst import (
     event_times,
     field_of,
     items,
+    optional,
     type_of,
 )
 from anabranch.spark.plans.fingerprint import fingerprint
@@ -143,8 +144,8 @@ def _processor(
     kernels = [each.kernel for each in parts.functions]
     names = [each.names for each in parts.functions]
     if any(key.is_session for key in parts.keys):
-        if closing is None or not kernels:
-            raise StaysNative("its sessions have no event time or no functions")
+        if closing is None:
+            raise StaysNative("its sessions have no event time")
         return MergedSessions(kernels, names, output, _fingerprint(parts))
     return MergeProcessor(
         kernels,
@@ -270,10 +271,10 @@ def _key_columns(catalyst: Catalyst, key: _Key) -> list[tuple[Node, str]]:
 def _state_columns(catalyst: Catalyst, each: _Function) -> list[tuple[Node, str]]:
     """The state after one row: the function's updates of the state of no rows, put below."""
     states = items(each.call.aggregateFunction().updateExpressions())
-    condition = each.call.filter()
-    if condition.isDefined():
+    condition = optional(each.call.filter())
+    if condition is not None:
         pairs = zip(states, each.buffer, strict=True)
-        states = [catalyst.when(condition.get(), state, none) for state, none in pairs]
+        states = [catalyst.when(condition, state, none) for state, none in pairs]
     return list(zip(states, each.names, strict=True))
 
 

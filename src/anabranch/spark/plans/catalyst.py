@@ -20,6 +20,11 @@ def items(scala_seq: Any) -> list[Any]:
     return [scala_seq.apply(at) for at in range(scala_seq.size())]
 
 
+def optional(option: Any) -> Any | None:
+    """What a Scala Option has; None if it is empty."""
+    return option.get() if option.isDefined() else None  # no limit: it waits for nothing
+
+
 def children(node: Node) -> list[Node]:
     """Of a plan or an expression."""
     return items(node.children())
@@ -79,13 +84,22 @@ class Catalyst:
         not: lanes are a barrier. It is not the whole optimizer, which would fix the current time.
         """
         optimizer = self._catalyst.optimizer
-        plan = optimizer.InlineCTE(True, False, False).apply(plan)
+        plan = self._inlined(plan)
         analysis = self._catalyst.analysis
         plan = analysis.EliminateSubqueryAliases.apply(plan)
         plan = self._object(analysis, "EliminateView").apply(plan)
         for rule in ("ReplaceExpressions", "PushDownPredicates", "ColumnPruning"):
             plan = self._object(optimizer, rule).apply(plan)
         return plan
+
+    def _inlined(self, plan: Node) -> Node:
+        """Common table expressions where they are used; newer releases have more settings."""
+        name = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
+        (constructor,) = self._jvm.org.apache.spark.util.Utils.classForName(
+            name, True, False
+        ).getConstructors()
+        settings = [True, *[False] * (constructor.getParameterCount() - 1)]
+        return self._catalyst.optimizer.InlineCTE(*settings).apply(plan)
 
     def with_children(self, plan: Node, given: Sequence[Node]) -> Node:
         """The same node above other plans."""
@@ -107,7 +121,8 @@ class Catalyst:
     def physical_aggregation(self, aggregate: Node) -> tuple[list[Node], list[Node], list[Node]]:
         """How Spark itself takes an Aggregate apart: keys, functions, results."""
         found = self._object(self._catalyst.planning, "PhysicalAggregation").unapply(aggregate)
-        parts = found.get()
+        parts = optional(found)
+        assert parts is not None
         return items(parts._1()), items(parts._2()), items(parts._3())
 
     def schema_json(self, plan: Node) -> str:

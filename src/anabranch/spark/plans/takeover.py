@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter
@@ -125,7 +126,11 @@ class PlanTakeover:
             self._native(writer, df),
             writer.goes_to_function,
         )
-        found = self._survey(df, words)
+        try:
+            found = self._survey(df, words)
+        except (Py4JError, TypeError) as error:  # other internals than those of 4.1 to 4.3
+            self._complain(f"the plan cannot be read in this release of Spark ({error})")
+            return None
         self._tell(found)
         if not any(each.is_ours and each.family for each in found):
             return None
@@ -153,7 +158,10 @@ class PlanTakeover:
         left = [each for each in found if not each.is_ours]
         if not left:
             return
-        shown = "; ".join(f"{each.kind.name} ({each.reason})" for each in left)
+        self._complain("; ".join(f"{each.kind.name} ({each.reason})" for each in left))
+
+    def _complain(self, shown: str) -> None:
+        """Of what stays on Spark."""
         if self._strict:
             raise InvalidArgument(
                 f"enable(strict=True): operators of this query would stay on Spark: {shown}. "

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.spark.plans.catalyst import optional
 from anabranch.spark.plans.checkpoint_state import SETTING
 
 _TRIGGERS = ("ContinuousTrigger", "RealTimeTrigger")
@@ -52,8 +53,8 @@ class Writer:
 
     def option(self, name: str) -> str | None:
         """An option as it was given."""
-        found = self._field("extraOptions").get(self._jwrite).get(name)
-        return str(found.get()) if found.isDefined() else None
+        found = optional(self._field("extraOptions").get(self._jwrite).get(name))
+        return None if found is None else str(found)
 
     @contextmanager
     def reading(self, df: DataFrame) -> Iterator[None]:
