@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
@@ -224,8 +225,7 @@ class StateService(
                 WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
                 bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
                 backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
-                checkpoint=checkpoint,
-                snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
             )  # fmt: skip
             self._coordinator = Coordinator(
                 self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
@@ -235,11 +235,15 @@ class StateService(
             self._control.stop(is_in_order=False)
             self._store.close()
             raise
+        self._look_after(wanted, state_memory_bytes)
+        self._control.start(self, http, workers, key_groups, checkpoint)
+
+    def _look_after(self, wanted: AutoscaleSettings, state_memory_bytes: int | None) -> None:
+        """From now on: sites, the number of workers, the end of the program."""
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
         book = self._coordinator.load_book(self._clock, state_memory_bytes)
         self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
         self._stop_at_exit = self._end_at_exit()
-        self._control.start(self, http, workers, key_groups, checkpoint)
 
     def _end_at_exit(self) -> weakref.finalize[Any, Any]:
         """What `stop` does; the end of the program and of the last reference do it too."""

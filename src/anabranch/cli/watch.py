@@ -12,7 +12,7 @@ from anabranch.cli.arguments import seconds
 from anabranch.cli.asking import EXIT_NOT_RUNNING, command, reaching
 
 if TYPE_CHECKING:
-    from anabranch.cli.watch_view import Sample
+    from anabranch.cli.watch_view import WatchSample
     from anabranch.http.client import ServiceClient
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_NOT_RUNNING
 
 
-def _next(client: ServiceClient) -> tuple[Sample | None, str]:
+def _next(client: ServiceClient) -> tuple[WatchSample | None, str]:
     from anabranch.errors import ServiceUnavailable
 
     try:
@@ -79,19 +79,19 @@ def _next(client: ServiceClient) -> tuple[Sample | None, str]:
         return None, error._message
 
 
-def sample(client: ServiceClient) -> Sample:
+def sample(client: ServiceClient) -> WatchSample:
     """Ask for everything that is shown."""
     from datetime import datetime
 
     from anabranch.cli.history import line
-    from anabranch.cli.watch_view import Sample
+    from anabranch.cli.watch_view import WatchSample
 
     now = time.time()
     status, moves = client.get("/status"), client.get("/moves")
     rows = client.get("/history", since=now - EVENTS_SECONDS)
     told = [row for row in rows if row["kind"] not in OFTEN][-EVENTS_SHOWN:]
     events = [line({**row, "time": datetime.fromisoformat(row["time"])}) for row in told]
-    return Sample(now, status, moves, events)
+    return WatchSample(now, status, moves, events)
 
 
 def _as_json(client: ServiceClient, args: argparse.Namespace) -> int:

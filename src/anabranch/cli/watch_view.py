@@ -23,7 +23,7 @@ HOT = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WatchSample:
     """A look at a service, and when it was taken."""
 
     at: float
@@ -32,7 +32,9 @@ class Sample:
     events: Sequence[str]
 
 
-def view(location: str, now: Sample, before: Sample | None, trouble: str = "") -> RenderableType:
+def view(
+    location: str, now: WatchSample, before: WatchSample | None, trouble: str = ""
+) -> RenderableType:
     """One frame."""
     status = now.status
     up = sum(shown["status"] == "up" for shown in status["workers"].values())
@@ -50,7 +52,7 @@ def view(location: str, now: Sample, before: Sample | None, trouble: str = "") -
     return Group(*parts)
 
 
-def busy_shares(now: Sample, before: Sample | None) -> dict[str, float]:
+def busy_shares(now: WatchSample, before: WatchSample | None) -> dict[str, float]:
     """For how much of the time each worker applied since the sample before."""
     if before is None or now.at <= before.at:
         return {}

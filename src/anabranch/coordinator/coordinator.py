@@ -98,9 +98,9 @@ class Coordinator:
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
-        bins = keyspace.groups * keyspace.bins
         self._maintenance = Maintenance(
-            store, self.store_lock, self._pool, lambda: self.moves.is_moving, bins
+            *(store, self.store_lock, self._pool, lambda: self.moves.is_moving),
+            keyspace.groups * keyspace.bins,
         )
         self._epochs = EpochWriter(
             store, self._maintenance, self._machine, self._operators, keyspace, checkpoint

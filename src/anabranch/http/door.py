@@ -21,7 +21,7 @@ SILENT_SECONDS_MAX = 10.0
 """A connection without a whole request for so long is closed."""
 LOOK_SECONDS = 0.5
 
-Address = tuple[str, int]
+DoorAddress = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class Door:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._guests: dict[Address, Guest] = {}
+        self._guests: dict[DoorAddress, Guest] = {}
         self._left, self._at = BURST, now()
 
-    def begun(self, address: Address | None) -> None:
+    def begun(self, address: DoorAddress | None) -> None:
         """A whole request has come from there."""
         if address is not None and (guest := self._guests.get(address)) is not None:
             guest.requests += 1
 
-    def ended(self, address: Address | None) -> None:
+    def ended(self, address: DoorAddress | None) -> None:
         """It was answered."""
         if address is not None and (guest := self._guests.get(address)) is not None:
             guest.requests -= 1

@@ -28,14 +28,14 @@ CAUSES = {
     name: name for name in ("program", "command line", "page", "api", "autoscaler", "timeout")
 }
 
-Picture = Callable[[], Mapping[str, Any]]
-Lag = Callable[[], Mapping[str, int]]
+MetricsPicture = Callable[[], Mapping[str, Any]]
+LagGauge = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
     """Counts what happens, and asks for the rest at each scrape."""
 
-    def __init__(self, status: Picture, lag: Lag) -> None:
+    def __init__(self, status: MetricsPicture, lag: LagGauge) -> None:
         self._registry = CollectorRegistry()
         self._batch = Histogram(
             "anabranch_batch_seconds",
@@ -108,7 +108,7 @@ class Metrics:
 class _StatusCollector:
     """Gauges from `status()`."""
 
-    def __init__(self, status: Picture, lag: Lag) -> None:
+    def __init__(self, status: MetricsPicture, lag: LagGauge) -> None:
         self._status, self._lag = status, lag
 
     def describe(self) -> Iterable[Metric]:

@@ -26,7 +26,7 @@ HOW = ("strategy", "bytes_per_second", "latency_target", "if_routing_version")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MoveKind:
     """What a kind of request says besides how it is to be done."""
 
     needs: tuple[str, ...] = ()
@@ -34,12 +34,12 @@ class Kind:
 
 
 KINDS = {
-    "rescale": Kind(("workers",), ("hosts", "assignment")),
-    "move": Kind(("key_groups", "to")),
-    "place": Kind(("site",), ("on",)),
-    "drain": Kind(takes=("worker", "host")),
-    "rebalance": Kind(),
-    "standby": Kind(("workers",)),
+    "rescale": MoveKind(("workers",), ("hosts", "assignment")),
+    "move": MoveKind(("key_groups", "to")),
+    "place": MoveKind(("site",), ("on",)),
+    "drain": MoveKind(takes=("worker", "host")),
+    "rebalance": MoveKind(),
+    "standby": MoveKind(("workers",)),
 }
 
 

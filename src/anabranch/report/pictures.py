@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.report.chart import COLORS, Chart, Points
-from anabranch.report.span import PHASES, Batch, Span
+from anabranch.report.span import PHASES, Span, SpanBatch
 
 POINTS_MAX = 480
 """More are put together: half as many pixels."""
@@ -68,7 +68,7 @@ def _throughput(span: Span) -> Chart:
 
 
 def _phases(span: Span) -> Chart:
-    slots: dict[int, Batch] = {}
+    slots: dict[int, SpanBatch] = {}
     width = _width(span)
     for batch in span.batches:  # the slowest of each slot is shown
         slot = int((batch.ended - span.since) / width)
@@ -93,7 +93,7 @@ def _busy(span: Span) -> Chart:
     return _marked(chart, span)
 
 
-def _by_operator(span: Span) -> list[tuple[str, list[Batch]]]:
+def _by_operator(span: Span) -> list[tuple[str, list[SpanBatch]]]:
     names = span.operators()[:COLORS]
     return [(name, [b for b in span.batches if b.operator == name]) for name in names]
 

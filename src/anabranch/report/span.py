@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SpanBatch:
     """A batch that has ended."""
 
     operator: str
@@ -53,7 +53,7 @@ class Span:
 
     since: float
     until: float
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[SpanBatch] = field(default_factory=list)
     moves: list[Moved] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
     """All but batches and looks at the load."""
@@ -114,10 +114,10 @@ def _is_batch(row: Row) -> bool:
     return row["kind"] == EntryKind.BATCH.value and row.get("seconds") is not None
 
 
-def _batch(row: Row) -> Batch:
+def _batch(row: Row) -> SpanBatch:
     phases = {name: (row.get(f"{name}_ms") or 0) / 1000 for name in PHASES}
     operator, seconds = str(row.get("operator") or ""), float(row["seconds"])
-    return Batch(operator, row["epoch"], _time(row), seconds, row.get("rows") or 0, phases)
+    return SpanBatch(operator, row["epoch"], _time(row), seconds, row.get("rows") or 0, phases)
 
 
 def _moves(rows: Iterable[Row]) -> list[Moved]:

@@ -21,7 +21,7 @@ from anabranch.spark.stateful import grouping_of
 METHODS = ("transformWithState", "transformWithStateInPandas")
 
 
-class Attach(Protocol):
+class AttachOperator(Protocol):
     """The service's own way to put an operator on a stream."""
 
     def __call__(
@@ -35,7 +35,7 @@ class Enabled:
 
     def __init__(
         self,
-        attach: Attach,
+        attach: AttachOperator,
         is_free: Callable[[str], bool],
         names: Mapping[str, str] | None,
         placed_by: PlacedBy | None,
@@ -66,7 +66,7 @@ class MethodTakeover:
 
     def __init__(
         self,
-        attach: Attach,
+        attach: AttachOperator,
         is_free: Callable[[str], bool],
         names: Mapping[str, str] | None,
         placed_by: PlacedBy | None = None,

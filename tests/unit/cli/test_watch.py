@@ -14,11 +14,11 @@ from tests.unit.http.scripted import ScriptedService
 from anabranch.cli import watch
 from anabranch.cli.asking import EXIT_NOT_RUNNING
 from anabranch.cli.main import main
-from anabranch.cli.watch_view import Sample, busy_shares, sparkline, view
+from anabranch.cli.watch_view import WatchSample, busy_shares, sparkline, view
 from anabranch.http.client import ServiceClient
 
 
-def drawn(*samples: Sample, trouble: str = "") -> str:
+def drawn(*samples: WatchSample, trouble: str = "") -> str:
     """A frame as text."""
     console = Console(file=io.StringIO(), width=140, force_terminal=False)
     before = samples[-2] if len(samples) > 1 else None
@@ -27,7 +27,7 @@ def drawn(*samples: Sample, trouble: str = "") -> str:
     return console.file.getvalue()
 
 
-def look(location: str) -> Sample:
+def look(location: str) -> WatchSample:
     return watch.sample(ServiceClient.of(location))
 
 

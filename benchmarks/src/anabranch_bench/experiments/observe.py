@@ -52,7 +52,7 @@ class ObserveSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ObservedTurn:
     """Some batches of one kind: CPU milliseconds a batch."""
 
     kind: str
@@ -71,7 +71,7 @@ class Turn:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Turn:
+    def from_json(cls, told: Mapping[str, Any]) -> ObservedTurn:
         """The reverse."""
         return cls(**told)
 
@@ -131,7 +131,7 @@ class ObserveBench:
     settings: ObserveSettings
     say: Say
 
-    def run(self) -> Iterator[Turn]:
+    def run(self) -> Iterator[ObservedTurn]:
         """Each turn when it is over; the first ones do not count."""
         gateway: Any = self.spark.sparkContext._gateway
         jvm = int(gateway.jvm.java.lang.ProcessHandle.current().pid())
@@ -172,7 +172,7 @@ class _Side:
 
         self.query = stack.enter_context(LoadedQuery(make, folder, 0))
 
-    def turn(self, jvm: int) -> Turn:
+    def turn(self, jvm: int) -> ObservedTurn:
         """Some batches, a look by Prometheus, a rest."""
         workers = [shown["pid"] for shown in self._service.status()["workers"].values()]
         before = time.process_time(), cpu_seconds(workers), cpu_seconds([jvm])
@@ -186,10 +186,10 @@ class _Side:
         driver, some, java = (
             share * (end - start) for start, end in zip(before, after, strict=True)
         )
-        return Turn(self._kind, driver, some, java)
+        return ObservedTurn(self._kind, driver, some, java)
 
 
-def summary(found: Sequence[Turn]) -> list[str]:
+def summary(found: Sequence[ObservedTurn]) -> list[str]:
     """Medians and ranges, and what observing adds, for people."""
     lines, medians = [], {}
     for kind in KINDS:

@@ -28,7 +28,7 @@ OVERFLOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldExpression:
     """A state column of the left or of the right side."""
 
     is_left: bool
@@ -44,7 +44,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallExpression:
     """A function of other expressions; `kind` is its type."""
 
     function: str
@@ -52,17 +52,17 @@ class Call:
     kind: pa.DataType
 
 
-Expression = Field | Constant | Call
+Expression = FieldExpression | Constant | CallExpression
 
 
 def evaluate(expression: Expression, left: Columns, right: Columns) -> Any:
     """The value for each row of both sides."""
     match expression:
-        case Field(is_left, at):
+        case FieldExpression(is_left, at):
             return (left if is_left else right)[at]
         case Constant(value, kind):
             return pa.repeat(pa.scalar(value, kind), len(left[0]))
-        case Call(function, inputs, kind):
+        case CallExpression(function, inputs, kind):
             return FUNCTIONS[function](kind, *(evaluate(each, left, right) for each in inputs))
 
 

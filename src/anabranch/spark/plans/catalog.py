@@ -11,7 +11,7 @@ SPARK = "Spark"
 
 
 @dataclass(frozen=True)
-class Kind:
+class CatalogKind:
     """A stateful operator of Spark."""
 
     name: str
@@ -27,7 +27,7 @@ class Kind:
     """Whether operators above it have the watermark that it has."""
 
 
-TRANSFORM = Kind(
+TRANSFORM = CatalogKind(
     "transformWithState",
     "`groupBy().transformWithState()`, `transformWithStateInPandas()`",
     SERVICE,
@@ -35,35 +35,35 @@ TRANSFORM = Kind(
     "transformWithStateInPySparkExec",
     keeps_watermark=False,
 )
-DUPLICATES = Kind(
+DUPLICATES = CatalogKind(
     "dropDuplicates",
     "`dropDuplicates()`, `distinct()`, with and without watermark",
     SERVICE,
     "",
     "dedupe",
 )
-WITHIN = Kind(
+WITHIN = CatalogKind(
     "dropDuplicatesWithinWatermark",
     "`dropDuplicatesWithinWatermark()`",
     SERVICE,
     "not if the event time is a window",
     "dedupeWithinWatermark",
 )
-AGGREGATE = Kind(
+AGGREGATE = CatalogKind(
     "aggregate",
     "`groupBy().agg()`, `count()`, windows; SQL `GROUP BY`, `DISTINCT`",
     SERVICE,
     "update and append mode; functions whose states Spark's expressions merge",
     "stateStoreSave",
 )
-SESSION = Kind(
+SESSION = CatalogKind(
     "session",
     "`groupBy(session_window(...))`",
     SERVICE,
     "append mode; functions as above",
     "sessionWindowStateStoreSaveExec",
 )
-JOIN = Kind(
+JOIN = CatalogKind(
     "join",
     "`join()` of two streams",
     SPARK,
@@ -71,7 +71,7 @@ JOIN = Kind(
     "symmetricHashJoin",
     keeps_watermark=False,
 )
-GROUPS = Kind(
+GROUPS = CatalogKind(
     "applyInPandasWithState",
     "`groupBy().applyInPandasWithState()`",
     SPARK,
@@ -79,7 +79,7 @@ GROUPS = Kind(
     "flatMapGroupsWithState",
     keeps_watermark=False,
 )
-LIMIT = Kind(
+LIMIT = CatalogKind(
     "limit",
     "`limit()` of a stream in append mode",
     SPARK,
@@ -101,7 +101,7 @@ _BY_CLASS = {
 SESSION_MARK = "spark.sessionWindow"
 
 
-def kind_of(node: Node, output_mode: str) -> Kind | None:
+def kind_of(node: Node, output_mode: str) -> CatalogKind | None:
     """What Spark keeps state for at a node; None: nothing."""
     if not node.isStreaming():
         return None

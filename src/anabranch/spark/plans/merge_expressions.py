@@ -27,7 +27,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from anabranch.processor.columnar.expressions import Call, Constant, Expression, Field
+from anabranch.processor.columnar.expressions import (
+    CallExpression,
+    Constant,
+    Expression,
+    FieldExpression,
+)
 from anabranch.spark.columnar import arrow_schema
 from anabranch.spark.plans.catalyst import Node, children, class_of, items, type_of
 from anabranch.spark.plans.operator import StaysNative
@@ -87,7 +92,7 @@ def _merges(function: Node) -> list[Expression]:
         (False, function.inputAggBufferAttributes()),
     ):
         for at, attribute in enumerate(items(attributes)):
-            sides[_identity(attribute)] = Field(is_left, at)
+            sides[_identity(attribute)] = FieldExpression(is_left, at)
     return [_translated(each, sides) for each in items(function.mergeExpressions())]
 
 
@@ -110,7 +115,7 @@ def _identity(attribute: Node) -> str:
     return str(attribute.exprId().toString())
 
 
-def _translated(expression: Node, sides: Mapping[str, Field]) -> Expression:
+def _translated(expression: Node, sides: Mapping[str, FieldExpression]) -> Expression:
     name = class_of(expression)
     if name == "AttributeReference":
         found = sides.get(_identity(expression))
@@ -128,7 +133,7 @@ def _translated(expression: Node, sides: Mapping[str, Field]) -> Expression:
         return _cases(translated, arrow_type(kind))
     function = _function(expression, name, kind)
     _check(function, [type_of(each) for each in inputs])
-    return Call(function, translated, arrow_type(kind))
+    return CallExpression(function, translated, arrow_type(kind))
 
 
 def _function(expression: Node, name: str, kind: DataType) -> str:
@@ -162,5 +167,5 @@ def _cases(parts: Sequence[Expression], kind: pa.DataType) -> Expression:
     pairs, rest = len(parts) // 2, parts[len(parts) // 2 * 2 :]
     result: Expression = rest[0] if rest else Constant(None, kind)
     for at in reversed(range(pairs)):
-        result = Call("when", (parts[2 * at], parts[2 * at + 1], result), kind)
+        result = CallExpression("when", (parts[2 * at], parts[2 * at + 1], result), kind)
     return result

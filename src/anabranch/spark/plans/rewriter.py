@@ -18,7 +18,7 @@ from anabranch.spark.plans.catalog import (
     SESSION,
     TRANSFORM,
     WITHIN,
-    Kind,
+    CatalogKind,
     kind_of,
 )
 from anabranch.spark.plans.catalyst import Catalyst, Node, children, class_of
@@ -50,7 +50,7 @@ _SAME_TASKS = frozenset(
 class Found:
     """A stateful operator of a query, and where it runs."""
 
-    kind: Kind
+    kind: CatalogKind
     text: str
     """The node, in Spark's words."""
     is_ours: bool
@@ -80,7 +80,7 @@ class Choice:
     only: Collection[str] | None = None
     placed_by: PlacedBy | None = None
 
-    def family(self, kind: Kind, words: QueryWords) -> str:
+    def family(self, kind: CatalogKind, words: QueryWords) -> str:
         """Under which name state is kept: that of the query and the kind, unless `names` has it."""
         own = kind.name if words.query_name is None else f"{words.query_name}.{kind.name}"
         return self.names.get(own, own)
@@ -103,7 +103,7 @@ class PlanRewriter:
         """The plan with the service's operators in it."""
         return self._visit(plan, not self._words.goes_to_function)[0]
 
-    def _visit(self, node: Node, keeps_lanes: bool) -> tuple[Node, Kind | None]:
+    def _visit(self, node: Node, keeps_lanes: bool) -> tuple[Node, CatalogKind | None]:
         """A subtree, and an operator left to Spark in it that changes the watermark."""
         kind = kind_of(node, self._words.output_mode)
         # A stateful operator above shuffles: what is below it has its lanes for itself.
@@ -130,7 +130,7 @@ class PlanRewriter:
         result = self._attach(made.plan, family, not keeps_lanes)
         return made.restore(self._catalyst.plan_of(result)), changing
 
-    def _plan(self, kind: Kind, node: Node, changing: Kind | None) -> Replacement:
+    def _plan(self, kind: CatalogKind, node: Node, changing: CatalogKind | None) -> Replacement:
         planner = PLANNERS.get(kind.name)
         if kind is TRANSFORM:
             raise StaysNative("it was defined before enable()")

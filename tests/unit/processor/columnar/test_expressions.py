@@ -10,14 +10,19 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import ProcessorError
-from anabranch.processor.columnar.expressions import Call, Constant, Field, evaluate
+from anabranch.processor.columnar.expressions import (
+    CallExpression,
+    Constant,
+    FieldExpression,
+    evaluate,
+)
 
-LEFT, RIGHT = Field(True, 0), Field(False, 0)
+LEFT, RIGHT = FieldExpression(True, 0), FieldExpression(False, 0)
 NAN = math.nan
 
 
 def value_of(function: str, kind: pa.DataType, left: Any, right: Any, result: Any = None) -> Any:
-    call = Call(function, (LEFT, RIGHT), kind if result is None else result)
+    call = CallExpression(function, (LEFT, RIGHT), kind if result is None else result)
     (found,) = evaluate(call, [pa.array([left], kind)], [pa.array([right], kind)]).to_pylist()
     return found
 
@@ -40,7 +45,7 @@ def test_extremes_leave_out_nulls_and_keep_the_first() -> None:
 
 
 def test_a_condition_that_is_null_is_false() -> None:
-    when = Call("when", (Constant(None, pa.bool_()), LEFT, RIGHT), pa.int64())
+    when = CallExpression("when", (Constant(None, pa.bool_()), LEFT, RIGHT), pa.int64())
     assert evaluate(when, [pa.array([1])], [pa.array([2])]).to_pylist() == [2]
 
 

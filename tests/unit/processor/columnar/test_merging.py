@@ -8,15 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.processor.columnar.expressions import Call, Field
+from anabranch.processor.columnar.expressions import CallExpression, FieldExpression
 from anabranch.processor.columnar.merging import ExpressionKernel
 from anabranch.state.columnar.grouping import Segments, group_rows
 
-LEFT, RIGHT = Field(True, 0), Field(False, 0)
+LEFT, RIGHT = FieldExpression(True, 0), FieldExpression(False, 0)
 FIRST = ExpressionKernel(
-    [pa.field("first", pa.string())], [Call("coalesce", (LEFT, RIGHT), pa.string())]
+    [pa.field("first", pa.string())], [CallExpression("coalesce", (LEFT, RIGHT), pa.string())]
 )
-SUM = ExpressionKernel([pa.field("sum", pa.int64())], [Call("add", (LEFT, RIGHT), pa.int64())])
+SUM = ExpressionKernel(
+    [pa.field("sum", pa.int64())], [CallExpression("add", (LEFT, RIGHT), pa.int64())]
+)
 
 
 def segments_of(keys: list[int]) -> Segments:
