@@ -34,7 +34,7 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, CallTimedOut, ServiceUnavailable, unexpected
 from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import KeySpace
-from anabranch.model.routing import initial_routing
+from anabranch.model.routing import first_workers, initial_routing
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.worker_pool import WorkerPool
@@ -86,7 +86,7 @@ class Coordinator:
             hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
         )
         self._machine, effects = protocol.CoordinatorMachine.create(
-            initial_routing(keyspace.groups, _first(workers)), self.hosts.present
+            initial_routing(keyspace.groups, first_workers(workers)), self.hosts.present
         )
         self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
@@ -396,7 +396,3 @@ class Coordinator:
     def _is_query_running(self, name: str) -> bool | None:
         query_id = self.query_of(name)
         return None if query_id is None else self._clock.is_running(name, query_id)
-
-
-def _first(workers: int) -> list[WorkerId]:
-    return [WorkerId(f"w{number}") for number in range(1, workers + 1)]
