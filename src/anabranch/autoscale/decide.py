@@ -14,7 +14,7 @@ from anabranch.autoscale import words
 from anabranch.autoscale.balance import SKEW, balance_of
 from anabranch.autoscale.decision import Action, Decision, Rule
 from anabranch.autoscale.measure import BATCHES_MIN, QueryModel, has_enough, model_of
-from anabranch.autoscale.memory import Memory, Step
+from anabranch.autoscale.memory import DAY_SECONDS, Memory, Step
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.autoscale.signals import Outlook, QueryLoad, Signals
 from anabranch.autoscale.sizing import IN_USE, ROUNDING, Need, need_of, trusted_least
@@ -35,8 +35,13 @@ CLIMBING, CLIMB = 1.1, 1.5
 the workers: one long climb is not to take ten steps."""
 STABILIZING_MAX = 6.0
 """Times `stabilization_interval`: for so long it waits for batches that show what a step brings."""
-WORTH = 0.9
-"""A step down to more than this share of the workers is not worth a move."""
+WORTH, WORTH_LESS, WORTH_MIN = 0.9, 0.05, 0.5
+"""A step down to more than this share of the workers is not worth a move: less for each of the day.
+
+So a day has few of them, whatever the load does.
+"""
+CLEAR, CLEAR_BATCHES = 0.5, 8
+"""A step that brought this share of what it promised was good; else so many batches must say so."""
 MERGED = 0.5
 """A step down waits if within this share of the interval a larger one becomes possible."""
 OVERDUE, OVERDUE_SECONDS = 3.0, 2.0
@@ -179,11 +184,11 @@ def _held(decision: Decision, rule: Rule, reason: str) -> Decision:
 def _unsettled(state: _Situation) -> Decision | None:
     """Nothing to go by, or the picture is about to change by itself."""
     fleet, memory = state.signals.fleet, state.memory
+    if fleet.is_moving:
+        return state.hold(Rule.MOVING, "Key groups move: looked at again afterwards.")
     if fleet.recovering:
         state.note(wish=None)
         return state.hold(Rule.RECOVERING, f"Not all workers are up: {fleet.recovering}")
-    if fleet.is_moving:
-        return state.hold(Rule.MOVING, "Key groups move: looked at again afterwards.")
     if not state.needs:
         return state.hold(Rule.NO_DATA, f"No query has had {BATCHES_MIN} batches with rows yet.")
     if state.now < memory.retry_at:
@@ -225,6 +230,9 @@ def _brought_nothing(state: _Situation) -> Decision | None:
         return None
     row_seconds = 1 / (need.model.rate * state.workers)
     brought = (step.row_seconds_before - row_seconds) / step.promised
+    if brought < CLEAR and need.model.fitted < CLEAR_BATCHES:
+        text = f"The last step has brought {max(0.0, brought):.0%} of its promise so far."
+        return state.hold(Rule.STABILIZING, f"{text} More batches will tell.")
     if brought >= BROUGHT_MIN:
         state.note(judged=True, failed=None)
         return None
@@ -324,7 +332,7 @@ def _down(state: _Situation) -> Decision | None:
     memory, workers, interval = state.memory, state.workers, state.interval
     least = state.settings.min
     to = max(memory.highest(state.now - interval), least)
-    if to > workers * WORTH:
+    if to > workers * max(WORTH_MIN, WORTH - WORTH_LESS * _downs_today(state)):
         return None
     if max(memory.highest(state.now - (1 - MERGED) * interval), least) < to:
         text = f"{to} workers have been enough for {interval:.0f} s, and soon fewer will have been."
@@ -343,6 +351,10 @@ def _down(state: _Situation) -> Decision | None:
     if to >= workers:
         return state.hold(Rule.WAITING_DOWN, text, workers)
     return state.rescale(Rule.DOWN, text, to, spread(to, state.signals.fleet))
+
+
+def _downs_today(state: _Situation) -> int:
+    return sum(at > state.now - DAY_SECONDS for at in state.memory.downs)
 
 
 def _not_now(state: _Situation) -> str | None:

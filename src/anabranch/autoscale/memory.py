@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 PATIENCE_MAX = 16
+DAY_SECONDS = 86_400.0
 REGRET_INTERVALS = 4
 """A step up within so many intervals after a step down says that the step down was wrong."""
 CALM_INTERVALS = 16
@@ -62,6 +63,8 @@ class Memory:
     acted: float | None = None
     """When something was done last."""
     last_down: Step | None = None
+    downs: tuple[float, ...] = ()
+    """When workers have left, within a day."""
     high: int = 0
     """The number from which the last steps down came."""
     patience: int = 1
@@ -126,6 +129,7 @@ class Memory:
             wish=None,
             patience=max(1, self.patience // 2) if quiet else self.patience,
             last_down=step,
+            downs=(*(at for at in self.downs if at > step.at - DAY_SECONDS), step.at),
             high=max(step.before, self.high) if self.last_down is not None else step.before,
         )
 

@@ -40,10 +40,11 @@ def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> Nee
     """With so many workers there are now."""
     if settings.latency_target is not None and model.overhead >= settings.latency_target:
         return Need(model, model.arrival, workers, workers, cannot_help=True)
-    steady = _least(model, model.arrival, settings)
-    is_source_slow = model.lag > 0 and steady < IN_USE * workers and not _is_late(model, settings)
-    backlog = model.backlog - model.lag * is_source_slow
-    demand = model.arrival + backlog / settings.catch_up_duration
+    in_use = _least(model, model.taken, settings) / workers
+    is_source_slow = model.lag > 0 and in_use < IN_USE and not _is_late(model, settings)
+    demand = model.arrival + model.backlog / settings.catch_up_duration
+    if is_source_slow:
+        demand = min(model.arrival, model.taken)
     least = _least(model, demand, settings)
     spare = SPARE if settings.latency_target is not None else 1.0
     good = max(1, math.ceil(least / spare - ROUNDING))

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from anabranch.autoscale.settings import MODES
@@ -94,7 +94,7 @@ def settings_line(settings: Mapping[str, Any]) -> str:
 
 def decision_line(decision: Mapping[str, Any]) -> str:
     """What was decided, and why."""
-    at = datetime.fromtimestamp(decision["time"])
+    at = datetime.fromtimestamp(decision["time"], timezone.utc).astimezone()
     what = decision["action"]
     if decision["to"] is not None:
         verb = "goes to" if decision["mode"] == "act" else "would go to"

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch, Timeline
-from anabranch.loadtest.schedule import HOLD, Burst, OpenLoop, Schedule, write_schedule
+from anabranch.loadtest.schedule import HOLD, Burst, Curve, OpenLoop, Schedule, write_schedule
 
 POLL_SECONDS = 0.1
 START_DELAY_SECONDS = 0.2
@@ -147,6 +147,12 @@ class LoadedQuery:
     def open(self, rate: float) -> OpenLoop:
         """Open loop from now on: row after row at a steady rate."""
         load = OpenLoop(self.next_row, time.time() + START_DELAY_SECONDS, rate)
+        write_schedule(self._schedule, load)
+        return load
+
+    def follow(self, pieces: Sequence[tuple[float, float]]) -> Curve:
+        """Open loop from now on, at rates that change."""
+        load = Curve(self.next_row, time.time() + START_DELAY_SECONDS, tuple(pieces))
         write_schedule(self._schedule, load)
         return load
 
