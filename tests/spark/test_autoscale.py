@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,11 @@ QUICK = ["--stabilization-interval", "2s", "--scale-down-interval", "8s"]
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens go into a folder of the test."""
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    yield
 
 
 def until(query: LoadedQuery, what: Callable[[], Any]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +11,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch.loadtest.scaled_run import ScaledRun
+    from anabranch.loadtest.schedule import Curve
     from anabranch.service import StateService
 
 CALM, BUSY = 100.0, 450.0
 """Rows a second. Each costs 8 ms of waiting: less than one worker's time, and nearly four."""
-BEFORE, DURING, AFTER = 12.0, 35.0, 45.0
+BEFORE, DURING, AFTER = 10.0, 30.0, 10.0
+"""Seconds; at least so long, and until the workers have come or gone, so long after that."""
+PATIENCE_SECONDS = 150.0
+"""But at most so long: on a machine with much to do, batches are slow."""
+AFTERWARDS_SECONDS = 12.0
 SETTINGS: dict[str, Any] = {
     "mode": "act",
     "min": 2,
@@ -29,7 +36,8 @@ def run_crowd(spark: SparkSession, folder: Path) -> ScaledRun:
     from anabranch.loadtest.scaled_run import Scenario, crowd, run_scaled
     from anabranch.service import StateService
 
-    scenario = Scenario(crowd(CALM, BUSY, BEFORE, DURING, AFTER))
+    pieces = crowd(CALM, BUSY, BEFORE, PATIENCE_SECONDS, PATIENCE_SECONDS)
+    scenario = Scenario(pieces)
     print(
         f"\nThird act: each order asks another service, which takes 8 ms. {CALM:.0f} orders a "
         f"second, then a crowd of {BUSY:.0f}. The autoscaler may have 2 to 8 workers.\n",
@@ -45,12 +53,28 @@ def run_crowd(spark: SparkSession, folder: Path) -> ScaledRun:
             "autoscaler",
             scenario,
             _Told(),
+            steer,
             lambda: _begin(service),
         )
 
 
 def _begin(service: StateService) -> None:
     service.autoscale(**SETTINGS)
+
+
+def steer(passed: float, workers: Sequence[tuple[float, int]], load: Curve) -> Curve:
+    """The crowd stays until there are workers for it; then all is calm until they have left."""
+    (before, calm), (during, busy), (after, _) = load.pieces
+    since, count = workers[-1]
+    is_settled = passed - since >= AFTERWARDS_SECONDS
+    if during == PATIENCE_SECONDS:
+        if passed < before + DURING or not (count > workers[0][1] and is_settled):
+            return load
+        return replace(load, pieces=((before, calm), (passed - before, busy), (after, calm)))
+    gone = passed - before - during
+    if gone < AFTER or not (since > before + during and count == workers[0][1] and is_settled):
+        return load
+    return replace(load, pieces=((before, calm), (during, busy), (gone, calm)))
 
 
 class _Told:

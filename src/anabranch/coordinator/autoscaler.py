@@ -101,6 +101,10 @@ class Autoscaler:
         self._start()
         return self._settings
 
+    def load(self, released: frozenset[HostId]) -> Signals:
+        """What it sees now."""
+        return self._book.signals(released)
+
     def describe(self, limit: int) -> dict[str, Any]:
         """Settings, and the last decisions, the newest last."""
         with self._lock:

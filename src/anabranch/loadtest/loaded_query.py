@@ -156,6 +156,10 @@ class LoadedQuery:
         write_schedule(self._schedule, load)
         return load
 
+    def go_on(self, load: Curve) -> None:
+        """The same load with other pieces from now on; what has passed must be as it was."""
+        write_schedule(self._schedule, load)
+
     def drain(self, on_wait: Callable[[int], None] = lambda rows: None) -> None:
         """Deliver nothing more; return when what was delivered is committed.
 

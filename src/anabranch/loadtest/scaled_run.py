@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,6 +29,9 @@ MADE = "%Y-%m-%d %H:%M UTC"
 
 Look = Callable[["StateService", float], None]
 """Called a few times a second, with the seconds since the load began."""
+
+Steer = Callable[[float, Sequence[tuple[float, int]], Curve], Curve]
+"""Changes the pieces to come: called with the seconds so far, the workers so far, and the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +168,13 @@ def run_scaled(
     name: str,
     scenario: Scenario,
     look: Look = lambda service, passed: None,
+    steer: Steer = lambda passed, workers, load: load,
     begin: Callable[[], None] = lambda: None,
 ) -> ScaledRun:
-    """Put the load on a service; `begin` is called when the query is warm."""
+    """Put the load on a service; `begin` is called when the query is warm.
+
+    `look` may watch, and `steer` may let a piece of the load last until something has happened.
+    """
     made, average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
     answers, workers = Answers(), list[tuple[float, int]]()
     with LoadedQuery(
@@ -182,6 +189,9 @@ def run_scaled(
             if not workers or workers[-1][1] != count:
                 workers.append((passed, count))
             look(service, passed)
+            if (changed := steer(passed, workers, load)) != load:
+                load = changed
+                query.go_on(load)
         query.drain()
         batches = tuple(b for b in query.batches if b.end_row > load.first_row)
         wrong = answers.wrong(query.next_row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.autoscale.situations import BUSY, OVERHEAD, TARGET, load
@@ -12,7 +13,7 @@ from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.autoscale.sizing import Need, need_of, trusted_least
 
 
-def need(rate: float, settings: AutoscaleSettings = TARGET, **more: float) -> Need:
+def need(rate: float, settings: AutoscaleSettings = TARGET, **more: Any) -> Need:
     return need_of(replace(model(rate), **more), 2, settings)
 
 

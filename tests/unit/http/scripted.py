@@ -55,6 +55,14 @@ class ScriptedService:
             },
         }
 
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        decision = {"rule": "enough", "workers": 2, "limit": limit}
+        return {"settings": {"mode": "recommend"}, "decisions": [decision]}
+
     def key_groups(self) -> list[dict[str, Any]]:
         return [
             {"group": group, "owner": "w1", "rows": group % 3, "bytes": 10 * group}

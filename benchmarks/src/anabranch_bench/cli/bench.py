@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_bench.cli import (
+    autoscale,
     backends,
     checkpoint_modes,
     cluster,
@@ -31,6 +32,7 @@ BENCHMARKS = (
     many,
     encryption,
     cluster,
+    autoscale,
 )
 
 
