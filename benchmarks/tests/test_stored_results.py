@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.cli.demo import DemoRun
 from anabranch.loadtest.picture_source import sha256_of, source_of
+from anabranch.loadtest.scaled_run import ScaledRun
 from anabranch_bench.experiments import observe
 from anabranch_bench.experiments.encryption import Turn, cells
 from anabranch_bench.experiments.evaluation import Evaluation
@@ -22,7 +23,9 @@ from anabranch_bench.probes.state_memory import KINDS, an_entry
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks" / "results"
-PICTURES = sorted((ROOT / "docs" / "images").rglob("*.png"))
+IMAGES = sorted((ROOT / "docs" / "images").rglob("*.png"))
+PICTURES = [path for path in IMAGES if not path.name.startswith("page-")]
+"""Those of measurements; the others are screenshots of the page."""
 MANY = {"many-before.jsonl": "before", "many-after.jsonl": "after"}
 
 
@@ -47,6 +50,11 @@ def test_every_picture_is_drawn_from_its_raw_runs(picture: Path) -> None:
 @pytest.mark.parametrize("path", sorted(STORED.glob("*.json")), ids=lambda path: str(path.name))
 def test_raw_runs_can_be_read(path: Path) -> None:
     told = json.loads(path.read_text(encoding="utf-8"))
+    if "crowd" in told:
+        crowd = ScaledRun.from_json(told["crowd"])
+        assert crowd.decisions
+        assert not crowd.wrong
+        return
     if "demo" in told:
         demo = DemoRun.from_json(told)
         assert demo.timeline.batches

@@ -59,6 +59,14 @@ class ScriptedService:
     def source_lag_rows(self) -> dict[str, int]:
         return {"totals": 12}
 
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        decision = {"rule": "enough", "workers": 2, "limit": limit}
+        return {"settings": {"mode": "recommend"}, "decisions": [decision]}
+
     def key_groups(self) -> list[dict[str, Any]]:
         return [
             {"group": group, "owner": "w1", "rows": group % 3, "bytes": 10 * group}
@@ -118,13 +126,6 @@ class ScriptedService:
 
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
-
-    def autoscale(self, **settings: Any) -> dict[str, Any]:
-        self.asked.append(("autoscale", settings))
-        return {"mode": "recommend", **settings}
-
-    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
-        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
 
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)
