@@ -17,7 +17,11 @@ from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
 from anabranch.coordinator.location import open_store, restored
 from anabranch.coordinator.move_runner import MoveRunner
-from anabranch.coordinator.service_autoscale import ServiceAutoscale, autoscale_settings
+from anabranch.coordinator.service_autoscale import (
+    ServiceAutoscale,
+    autoscale_settings,
+    scaler_of,
+)
 from anabranch.coordinator.service_hosts import (
     HOST_TIMEOUT_SECONDS,
     NO_HOST_TIMEOUT_SECONDS,
@@ -196,14 +200,13 @@ class StateService(
         autoscale: Mapping[str, Any] | None = None,
     ) -> None:
         check_http(http)
-        wanted = autoscale_settings(autoscale)
         check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        wanted = autoscale_settings(autoscale)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
-        settings = host_settings(
-            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes
-        )
+        source = source_of(spark, hosts)
+        settings = host_settings(source, host_timeout, no_host_timeout, state_memory_bytes)
         host = host or own_address(spark)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
         local_dir = local_folder(spark, backend, local_dir)
@@ -221,8 +224,7 @@ class StateService(
                 WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
                 bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
                 backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
-                checkpoint=checkpoint,
-                snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
             )  # fmt: skip
             self._coordinator = Coordinator(
                 self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
@@ -233,8 +235,7 @@ class StateService(
             self._store.close()
             raise
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
-        book = self._coordinator.load_book(self._clock, state_memory_bytes)
-        self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
+        self._scaler = scaler_of(self._coordinator, self._clock, state_memory_bytes, wanted)
         self._stop_at_exit = self._end_at_exit()
         self._control.start(self, http, workers, key_groups, checkpoint)
 
