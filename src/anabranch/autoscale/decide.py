@@ -29,7 +29,7 @@ REBALANCE_SECONDS = 300.0
 UP_COST_MAX = 10.0
 """A step up whose move takes so many times `catch_up_duration` is not worth it."""
 DOWN_COST_MAX = 0.5
-"""The same for a step down, and `scale_down_interval`."""
+"""The same for a step down, and `scale_down_interval`; `catch_up_duration` is never too long."""
 CLIMBING, CLIMB = 1.1, 1.5
 """If so many times the rows come as at the last step up, the next one adds at least so many times
 the workers: one long climb is not to take ten steps."""
@@ -138,7 +138,7 @@ def gate(
     seconds = outlook.seconds * memory.correction
     is_down = decision.action is Action.RESCALE and decision.to < decision.workers
     limit = (
-        DOWN_COST_MAX * settings.scale_down_interval
+        max(DOWN_COST_MAX * settings.scale_down_interval, settings.catch_up_duration)
         if is_down
         else UP_COST_MAX * settings.catch_up_duration
     )

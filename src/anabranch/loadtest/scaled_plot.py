@@ -64,6 +64,8 @@ def plot_comparison(runs: Sequence[ScaledRun], path: Path) -> None:
     _draw_load(axes[0], runs[0], end)
     _draw_workers(axes[1], runs, end)
     _draw_latency(axes[2], runs)
+    axes[2].set_yscale("log")
+    axes[2].set_ylim(bottom=0.5)
     axes[1].legend(fontsize=8, loc="upper right")
     axes[2].set_xlim(0, end)
     axes[2].set_xlabel("seconds since the load began")
@@ -75,10 +77,13 @@ def plot_comparison(runs: Sequence[ScaledRun], path: Path) -> None:
 
 def about(run: ScaledRun) -> str:
     """When and on what it was made."""
-    return (
-        f"One run each, {run.made}, {run.cores} cores, load average before it "
-        f"{run.load_average:.1f}; a row costs {1000 * run.scenario.row_seconds:g} ms of waiting."
+    machine = (
+        ""
+        if run.cores is None
+        else f" on {run.cores} cores, load average before it {run.load_average:.1f}"
     )
+    cost = f"a row costs {1000 * run.scenario.row_seconds:g} ms of waiting."
+    return f"One run each, {run.made}{machine}; {cost}"
 
 
 def _draw_load(axes: Any, run: ScaledRun, end: float) -> None:

@@ -372,8 +372,10 @@ def test_the_cost_gate() -> None:
     lacking = gate(TARGET, up, Outlook(lack="the hosts can hold 2."), NOTHING)
     assert lacking.rule is Rule.NO_ROOM
     down, _ = Looking(QUICK).until(signals(load(60, 6), workers=6), 30)
-    assert gate(QUICK, down, Outlook(1, 9), NOTHING).is_action
-    assert gate(QUICK, down, Outlook(1, 11), NOTHING).rule is Rule.COST
+    assert gate(QUICK, down, Outlook(1, 29), NOTHING).is_action
+    assert gate(QUICK, down, Outlook(1, 31), NOTHING).rule is Rule.COST
+    assert gate(TARGET, down, Outlook(1, 149), NOTHING).is_action
+    assert gate(TARGET, down, Outlook(1, 151), NOTHING).rule is Rule.COST
 
 
 def test_a_slow_source_is_named() -> None:

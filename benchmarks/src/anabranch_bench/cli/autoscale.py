@@ -37,6 +37,8 @@ def register(kinds: Subparsers) -> None:
     add("--most", type=count, default=8, help="workers at most (8)")
     add("--static", type=count, nargs="*", default=[2, 4, 5, 6], help="static numbers (2 4 5 6)")
     add("--scale-down", type=positive, default=20.0, help="seconds before workers leave (20)")
+    add("--simulated", action="store_true", help="on the simulated plant, without Spark")
+    add("--seed", type=int, default=1, help="of the simulated plant (1)")
     add("--json", action="store_true", help="print JSON, one line for each")
     add("--plot", type=Path, metavar="FILE", help="where a picture goes")
     parser.add_argument("--from", dest="stored", type=Path, metavar="FILE", help=FROM)
@@ -45,12 +47,15 @@ def register(kinds: Subparsers) -> None:
 
 def run_autoscale(args: argparse.Namespace) -> int:
     """Run, print, draw."""
+    from anabranch.loadtest.picture_source import note_source
     from anabranch.loadtest.scaled_plot import plot_comparison
     from anabranch_bench.experiments.autoscale import (
         AutoscaleBench,
         from_json,
         run_ways,
+        simulate_ways,
         table,
+        telling,
     )
 
     check_folders(args, "plot")
@@ -60,15 +65,18 @@ def run_autoscale(args: argparse.Namespace) -> int:
         print(f"From {args.stored}, made {head['machine']['made']}.")
         runs = [from_json(line) for line in lines if "run" in line]
     else:
-        check_java()
+        if not args.simulated:
+            check_java()
         settings = settings_of(AutoscaleBench, args, static=tuple(args.static))
         print_head("autoscale", settings, args.json)
         runs = []
-        for run in run_ways(settings):
+        found = simulate_ways(settings, args.seed) if args.simulated else run_ways(settings)
+        for run in found:
             runs.append(run)
             print_result(run.line(), {"run": run.to_json()} if args.json else None)
     if not args.json:
         print(*table(runs), sep="\n")
     if args.plot:
-        plot_comparison(runs, args.plot)
+        plot_comparison(telling(runs), args.plot)
+        note_source(args.plot, args.stored)
     return int(any(run.wrong for run in runs))
