@@ -11,6 +11,8 @@ from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, HOSTS, SMALL_DISK, 
 LIMIT = HOST_TIMEOUT + AFTER_TIMEOUT
 """Seconds after which batches must go on while a healthy host is left."""
 
+WALL_LIMIT = 30.0
+"""Nobody is lost, so nobody is told: a lane waits for a silence of 10 s and two probes of 4 s."""
 BATCH_SECONDS = 0.5
 """A batch of each query begins so often."""
 SHORT_CUT = 0.4 * HOST_TIMEOUT
@@ -194,7 +196,7 @@ def _walled_off(scene: Scene, *others: str) -> None:
         for port in listening(scene.network.hosts["h2"]):
             scene.network.wall(other, "h2", port)
     start, stopped = time.time(), scene.network.walled()
-    scene.batches_go_on(start, LIMIT)
+    scene.batches_go_on(start, WALL_LIMIT)
     for other in others:
         scene.check_is_used(other)
     assert scene.network.walled() > stopped, "Nobody has met the wall."

@@ -67,6 +67,7 @@ class Scene(ABC):
             for operator in QUERIES:
                 self.driver.wait_for("batch", 180, query=operator, number=STEADY_BATCHES)
             self.say(f"{', '.join(QUERIES)} run")
+            self._share_out()
             self._closing = closing.pop_all()
         return self
 
@@ -269,6 +270,10 @@ class Scene(ABC):
             host.go_on()
         for name in HOSTS:
             self.start_again(self.network.hosts[name])
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """A worker for each host: the one whose agent came first may have them all."""
         everyone = set(HOSTS)
         self.wait_until("all hosts are there", lambda: self.hosts_there() == everyone, 120)
         self.rescale(WORKERS, strategy="pause")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cluster.leftovers import left_on
 from tests.cluster.namespaces import need_namespaces
 
 from anabranch_bench.testbed.hosts import Host
@@ -45,6 +46,30 @@ def become(is_so: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+LEAVE = """
+import socket, sys, tempfile
+server = socket.create_server((sys.argv[2], 0))
+tempfile.mkdtemp(prefix="anabranch-scratch-")
+server.accept()
+"""
+
+
+def test_what_is_left_on_a_host_is_found(tmp_path: Path) -> None:
+    """A process, its port, a folder."""
+    host = LoopbackHost("h1", "127.0.0.2", tmp_path)
+    try:
+        assert left_on(host) == []
+        host.start(
+            [sys.executable, "-c", LEAVE, "anabranch worker", host.address], tmp_path / "log"
+        )
+        assert become(lambda: len(left_on(host)) == 4)  # with its leash
+        assert {found.split()[0] for found in left_on(host)} == {"process", "port", "folder"}
+        host.kill("anabranch worker")
+        assert become(lambda: [found.split()[0] for found in left_on(host)] == ["folder"])
+    finally:
+        host.close()
 
 
 @pytest.mark.netns

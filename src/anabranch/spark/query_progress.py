@@ -50,7 +50,7 @@ def query_progress(query_id: str, batch: int, text: str, observed: Mapping[str, 
 
 
 def last_progress(query: Any) -> QueryProgress:
-    """Of a `StreamingQuery` that runs or has run."""
+    """Of a `StreamingQuery` running or ended."""
     progress = query.lastProgress
     if progress is None:
         return QueryProgress(str(query.id), None)

@@ -49,15 +49,15 @@ def run_observe(args: argparse.Namespace) -> int:
     from anabranch_bench.experiments.observe import (
         NoteCost,
         ObserveBench,
+        ObservedTurn,
         ObserveSettings,
-        Turn,
         note_cost,
         summary,
     )
 
     if args.stored:
-        found = stored_results(args, "observe", "kind", Turn.from_json)
-        print_each(found, Turn.line, False)
+        found = stored_results(args, "observe", "kind", ObservedTurn.from_json)
+        print_each(found, ObservedTurn.line, False)
         print(*summary(found), sep="\n")
         return 0
     check_java()
@@ -68,7 +68,7 @@ def run_observe(args: argparse.Namespace) -> int:
     with spark_session() as (spark, folder):
         print_each([note_cost(folder / "notes")], NoteCost.line, args.json)
         bench = ObserveBench(spark, folder, settings, show_progress)
-        found = print_each(bench.run(), Turn.line, args.json)
+        found = print_each(bench.run(), ObservedTurn.line, args.json)
     if not args.json:
         print(*summary(found), sep="\n")
     return 0

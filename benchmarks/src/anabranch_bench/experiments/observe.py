@@ -7,12 +7,12 @@ journal is written. CPU seconds count, not the clock.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ class ObserveSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ObservedTurn:
     """Some batches of one kind: CPU milliseconds a batch."""
 
     kind: str
@@ -62,16 +62,21 @@ class Turn:
     jvm_ms: float
 
     @property
+    def python_ms(self) -> float:
+        """Where observing is done."""
+        return self.driver_ms + self.workers_ms
+
+    @property
     def total_ms(self) -> float:
         """Of all processes that the query has, except Spark's Python tasks."""
-        return self.driver_ms + self.workers_ms + self.jvm_ms
+        return self.python_ms + self.jvm_ms
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Turn:
+    def from_json(cls, told: Mapping[str, Any]) -> ObservedTurn:
         """The reverse."""
         return cls(**told)
 
@@ -131,7 +136,7 @@ class ObserveBench:
     settings: ObserveSettings
     say: Say
 
-    def run(self) -> Iterator[Turn]:
+    def run(self) -> Iterator[ObservedTurn]:
         """Each turn when it is over; the first ones do not count."""
         gateway: Any = self.spark.sparkContext._gateway
         jvm = int(gateway.jvm.java.lang.ProcessHandle.current().pid())
@@ -172,7 +177,7 @@ class _Side:
 
         self.query = stack.enter_context(LoadedQuery(make, folder, 0))
 
-    def turn(self, jvm: int) -> Turn:
+    def turn(self, jvm: int) -> ObservedTurn:
         """Some batches, a look by Prometheus, a rest."""
         workers = [shown["pid"] for shown in self._service.status()["workers"].values()]
         before = time.process_time(), cpu_seconds(workers), cpu_seconds([jvm])
@@ -186,25 +191,24 @@ class _Side:
         driver, some, java = (
             share * (end - start) for start, end in zip(before, after, strict=True)
         )
-        return Turn(self._kind, driver, some, java)
+        return ObservedTurn(self._kind, driver, some, java)
 
 
-def summary(found: Sequence[Turn]) -> list[str]:
+def cells(found: Sequence[ObservedTurn], kind: str) -> list[str]:
+    """A row of the table in the documentation: medians and ranges."""
+    some = [turn for turn in found if turn.kind == kind]
+    both = ([turn.python_ms for turn in some], [turn.total_ms for turn in some])
+    return [f"{median(each):.1f} ms [{min(each):.1f} to {max(each):.1f}]" for each in both]
+
+
+def summary(found: Sequence[ObservedTurn]) -> list[str]:
     """Medians and ranges, and what observing adds, for people."""
-    lines, medians = [], {}
-    for kind in KINDS:
-        some = [turn for turn in found if turn.kind == kind]
-        totals = sorted(turn.total_ms for turn in some)
-        ours = sorted(turn.driver_ms + turn.workers_ms for turn in some)
-        medians[kind] = statistics.median(totals), statistics.median(ours)
-        lines.append(
-            f"{kind:<8} {medians[kind][0]:.1f} CPU ms a batch [{totals[0]:.1f} to {totals[-1]:.1f}"
-            f"], of these Python {medians[kind][1]:.1f} [{ours[0]:.1f} to {ours[-1]:.1f}]"
-        )
-    (observed, of_ours), (bare, of_bare) = medians[OBSERVED], medians[BARE]
-    lines += [
-        f"observing costs {observed / bare - 1:+.1%} of a batch's CPU, all processes together",
-        f"Python alone, where it is done: {of_ours - of_bare:+.2f} ms a batch, "
-        f"{(of_ours - of_bare) / bare:+.1%} of the batch",
+    rows = [f"| {kind} | {' | '.join(cells(found, kind))} |" for kind in KINDS]
+    python = {kind: median(t.python_ms for t in found if t.kind == kind) for kind in KINDS}
+    total = {kind: median(t.total_ms for t in found if t.kind == kind) for kind in KINDS}
+    more = python[OBSERVED] - python[BARE]
+    return [
+        *("| CPU a batch | Python of driver and workers | with the JVM |", "|---|---|---|", *rows),
+        f"observing costs {total[OBSERVED] / total[BARE] - 1:+.1%} of a batch's CPU, all together",
+        f"Python alone, where it is done: {more:+.2f} ms a batch, {more / total[BARE]:+.1%} of it",
     ]
-    return lines
