@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.cli.demo import DemoRun
 from anabranch.loadtest.picture_source import sha256_of, source_of
+from anabranch_bench.experiments import observe
 from anabranch_bench.experiments.encryption import Turn, cells
 from anabranch_bench.experiments.evaluation import Evaluation
 from anabranch_bench.experiments.evaluation_report import from_json
@@ -74,7 +75,7 @@ def lines_of(name: str, benchmark: str) -> list[dict[str, Any]]:
 
 
 def test_there_is_a_test_of_each_file_of_lines() -> None:
-    known = [*MANY, "many-40.jsonl", "encryption.jsonl", "state-memory.jsonl"]
+    known = [*MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl", "state-memory.jsonl"]
     assert sorted(path.name for path in STORED.glob("*.jsonl")) == sorted(known)
 
 
@@ -101,6 +102,13 @@ def test_the_table_of_encryption_is_of_these_runs() -> None:
     found = [Turn.from_json(line) for line in lines_of("encryption.jsonl", "encryption")]
     for kind, name in (("plain", "plain"), ("tls", "TLS")):
         assert row_of([name, *cells(found, kind)])
+
+
+def test_the_table_of_observing_is_of_these_runs() -> None:
+    cost, *lines = lines_of("observe.jsonl", "observe")
+    assert cost["note_us"] < 1000, "a note of a batch costs less than a millisecond"
+    turns = [observe.ObservedTurn.from_json(line) for line in lines]
+    assert all(row_of([kind, *observe.cells(turns, kind)]) for kind in observe.KINDS)
 
 
 def test_the_table_of_memory_is_of_these_runs() -> None:

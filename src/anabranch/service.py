@@ -204,6 +204,7 @@ class StateService(
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
+        snapshot_seconds = snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS
         settings = host_settings(
             source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes,
             StateFolder(backend == "rocksdb", local_dir),
@@ -214,7 +215,6 @@ class StateService(
         self._spark, self._clock, self._keyspace = spark, SparkClock(), KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
         self._definitions, self._saving = {}, threading.Lock()
-        register(spark)
         self._python = check_python(spark.sparkContext)
         self._store = open_store(location, fsync, shared)
         self._control = ControlPlane(self._store)
@@ -225,7 +225,7 @@ class StateService(
                 WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
                 bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
                 backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
-                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds,
             )  # fmt: skip
             self._coordinator = Coordinator(
                 self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
@@ -239,18 +239,17 @@ class StateService(
         self._control.start(self, http, workers, key_groups, checkpoint)
 
     def _look_after(self, wanted: AutoscaleSettings, state_memory_bytes: int | None) -> None:
-        """From now on: sites, the number of workers, the end of the program."""
+        """From now on: sites, the number of workers, readers of state.
+
+        The end of the program and of the last reference do what `stop` does.
+        """
+        register(self._spark)
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
         book = self._coordinator.load_book(self._clock, state_memory_bytes)
         self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
-        self._stop_at_exit = self._end_at_exit()
-
-    def _end_at_exit(self) -> weakref.finalize[Any, Any]:
-        """What `stop` does; the end of the program and of the last reference do it too."""
         parts = self._scaler, self._keeper, self._coordinator, self._store, self._control
-        end = weakref.finalize(self, end_service, *parts)
-        atexit.register(end)
-        return end
+        self._stop_at_exit = weakref.finalize(self, end_service, *parts)
+        atexit.register(self._stop_at_exit)
 
     # -- operators --
 

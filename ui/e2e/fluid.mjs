@@ -56,7 +56,7 @@ try {
   await page.keyboard.press("Home");
   await during("replay of ownership", async () => {
     await page.getByRole("button", { name: "Replay" }).click();
-    await page.waitForTimeout(4000);
+    await page.waitForTimeout(3000);
     await page.getByRole("button", { name: "Pause" }).click();
   });
   await during("pointing at key groups", async () => {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { BatchColumns } from "../src/api/types";
 import { latency, phasesOf, stacked, summary, throughput, within } from "../src/model/series";
 
-function columns(batches: { time: number; seconds: number | null; rows?: number; apply?: number; load?: number }[]): BatchColumns {
+function columns(batches: { time: number; seconds: number | null; rows?: number; apply?: number; load?: number; run?: number }[]): BatchColumns {
   return {
     operators: ["totals"],
     left_out: 0,
@@ -15,6 +15,9 @@ function columns(batches: { time: number; seconds: number | null; rows?: number;
     wait_ms: batches.map(() => null),
     apply_ms: batches.map((batch) => batch.apply ?? 0),
     write_ms: batches.map(() => 0),
+    run_ms: batches.map((batch) => batch.run ?? null),
+    plan_ms: batches.map((batch) => (batch.run ? 20 : null)),
+    commit_ms: batches.map((batch) => (batch.run ? 40 : null)),
   };
 }
 
@@ -52,7 +55,9 @@ test("phases add up to the batch", () => {
   expect(parts.load).toBeCloseTo(0.3);
   expect(parts.tasks).toBeCloseTo(0.1);
   const data = stacked(some, { from: 0, to: 2 }, 100);
-  expect(data.map((column) => column[0])).toEqual([1, 0.3, 0.3, 0.4, 0.4, 0.5].map((n) => expect.closeTo(n)));
+  expect(data.map((column) => column[0])).toEqual([1, 0.3, 0.3, 0.4, 0.4, 0.5, 0.5, 0.5, 0.5].map((n) => expect.closeTo(n)));
+  const told = phasesOf(columns([{ time: 1, seconds: 0.5, apply: 100, run: 700 }]), 0);
+  expect([told.sink, told.plan, told.commit]).toEqual([0.2, 0.02, 0.04].map((n) => expect.closeTo(n)));
   expect(phasesOf(columns([{ time: 1, seconds: 0.1, apply: 100, load: 300 }]), 0).tasks).toBe(0);
 });
 

@@ -33,6 +33,18 @@ test("batches, owners and revisions follow events", () => {
   expect(tape.span).toEqual([5, 5]);
 });
 
+test("Spark tells of its part of a batch later", () => {
+  const batch = (epoch: number, operator: string): Entry => ({ kind: "batch", time: epoch, operator, epoch });
+  const tape = tapeOf(batch(1, "a"), batch(1, "b"), batch(2, "a"), {
+    kind: "spark",
+    time: 9,
+    operator: "a",
+    details: { epoch: [1, 2, 3], run_ms: [10, 20, 30], plan_ms: [1, 2, 3], commit_ms: [4, 5, 6] },
+  });
+  expect(tape.batches.run_ms).toEqual([10, null, 20]);
+  expect(tape.batches.commit_ms).toEqual([4, null, 5]);
+});
+
 test("how busy workers were is the difference of two loads", () => {
   const tape = tapeOf(load(0, 0), load(10, 4), load(20, 14));
   expect(tape.busyAt(5).w1?.applying).toBeCloseTo(0.4);

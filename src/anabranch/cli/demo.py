@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -145,6 +146,7 @@ def run_demo(args: argparse.Namespace) -> int:
         spark_session(memory="1g") as (spark, folder),
         StateService(spark, str(folder / "state"), workers=2) as service,
     ):
+        _tell_page(service)
         sink = Sink()
         with LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query:
             timeline, changes = _run(query, service, args)
@@ -154,6 +156,16 @@ def run_demo(args: argparse.Namespace) -> int:
             args.json.write_text(f"{text}\n", encoding="utf-8")
         show(run, args.plot, args.json)
         return _verdict(sink, query.next_row)
+
+
+def _tell_page(service: StateService) -> None:
+    """Where to look at it in a browser, if the extra `ui` is here."""
+    with contextlib.suppress(InvalidArgument):
+        url = service.url
+        from anabranch.http.page import PageFiles
+
+        if PageFiles().is_built:
+            print(f"Watch it in a browser (the link works once): {url}", flush=True)
 
 
 def _read(path: Path) -> DemoRun:

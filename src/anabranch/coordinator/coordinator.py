@@ -34,7 +34,7 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, CallTimedOut, ServiceUnavailable, unexpected
 from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import KeySpace
-from anabranch.model.routing import initial_routing
+from anabranch.model.routing import first_workers, initial_routing
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.worker_pool import WorkerPool
@@ -82,12 +82,11 @@ class Coordinator:
         self._requests: dict[int, futures.Future[LaneAnswer]] = {}
         self._request_ids, self._definition_ids = itertools.count(1), itertools.count(1)
         self._stopped, self._failures = False, FailureLog(self.notes.batch_failed)
-        names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
         self.hosts = ServiceHosts(
             hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
         )
         self._machine, effects = protocol.CoordinatorMachine.create(
-            initial_routing(keyspace.groups, names), self.hosts.present
+            initial_routing(keyspace.groups, first_workers(workers)), self.hosts.present
         )
         self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
@@ -98,9 +97,9 @@ class Coordinator:
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
+        bins = keyspace.groups * keyspace.bins
         self._maintenance = Maintenance(
-            *(store, self.store_lock, self._pool, lambda: self.moves.is_moving),
-            keyspace.groups * keyspace.bins,
+            store, self.store_lock, self._pool, lambda: self.moves.is_moving, bins
         )
         self._epochs = EpochWriter(
             store, self._maintenance, self._machine, self._operators, keyspace, checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +18,7 @@ from anabranch.durability.savepoint import Savepoint
 from anabranch.model.ids import WorkerId
 from anabranch.model.journal_entry import EntryKind
 from anabranch.model.ownership import changes, whole
+from anabranch.model.query_reports import BatchReport
 from anabranch.model.routing import Routing
 from anabranch.model.stats import TIMES
 from anabranch.processes.worker_pool import WorkerPool
@@ -32,6 +33,7 @@ SECONDS_A_WORKER = 0.1
 """More between two looks for each worker: many are asked less often."""
 
 BUSIEST_SHOWN = 4
+SPARK_COLUMNS = ("epoch", "run_ms", "plan_ms", "commit_ms")
 APPLYING = "applying"
 
 _COLUMNS = {"rows": "rows_input", **{name: name for name in TIMES}}
@@ -51,6 +53,10 @@ class JournalNotes:
         self._pool: WorkerPool | None = None
         self._sampling = threading.Lock()
         self._routing: Callable[[], Routing] | None = None
+        self.spark: Callable[[], Mapping[str, Sequence[BatchReport]]] = dict
+        """What Spark tells of the last batches, by operator."""
+        self._told: dict[str, int] = {}
+        """The last of these batches that was noted."""
         self._noted: Routing | None = None
         self._whole_at = 0.0
         self._noting = threading.Lock()
@@ -182,11 +188,24 @@ class JournalNotes:
             try:
                 found = ask_all(pool.peers(), Status(), STATUS_SECONDS_MAX)
                 self._note(EntryKind.LOAD, text=_busiest(found), details=_load(found))
+                self._note_spark()
                 self._sampled = time.monotonic() + SECONDS_A_WORKER * len(found)
             finally:
                 self._sampling.release()
 
         threading.Thread(target=sample, name="anabranch-load", daemon=True).start()
+
+    def _note_spark(self) -> None:
+        """What Spark took for batches that it has ended since the last look."""
+        for operator, reports in self.spark().items():
+            seen = self._told.get(operator, -1)
+            fresh = [report for report in reports if report.epoch > seen]
+            if not fresh:
+                continue
+            self._told[operator] = fresh[-1].epoch
+            columns = {name: [getattr(each, name) for each in fresh] for name in SPARK_COLUMNS}
+            text = f"batches {fresh[0].epoch} to {fresh[-1].epoch}"
+            self._note(EntryKind.SPARK, operator=operator, text=text, details=columns)
 
 
 def about_service(workers: int, key_groups: int, checkpoint: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, needs_extra
 from anabranch.http.controlled import ControlledService, Listener
 from anabranch.model.journal_entry import EntryKind
+from anabranch.model.query_reports import BatchReport
 from anabranch.spark.clock import SparkClock
 from anabranch.spark.foreach_batch import forget
 from anabranch.spark.query_progress import QueryProgress, last_progress
@@ -61,6 +62,8 @@ class ControlPlane:
         about = about_service(workers, key_groups, checkpoint)
         self._journal.note(EntryKind.SERVICE_STARTED, **about)
         self.notes.ownership()
+        proxy = weakref.proxy(service)  # a thread that looks must not keep it alive
+        self.notes.spark = lambda: proxy.spark_batches()
         try:
             self._listen(service, http)
         except BaseException:
@@ -170,6 +173,15 @@ class ServiceControl:
             lag = None if query_id is None else self._clock.source_lag(name, query_id)
             if lag is not None:
                 found[name] = lag
+        return found
+
+    def spark_batches(self) -> dict[str, tuple[BatchReport, ...]]:
+        """What Spark itself says about the last batches of each operator's query."""
+        found = {}
+        for name in list(self._coordinator.operators):
+            query_id = self._coordinator.query_of(name)
+            if query_id is not None:
+                found[name] = self._clock.reports(name, query_id).batches
         return found
 
     def _repr_html_(self) -> str:

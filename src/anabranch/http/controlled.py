@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from anabranch.coordinator.move_handle import MoveHandle
 from anabranch.durability.journal import JournalContent
 from anabranch.durability.savepoint import Savepoint
 from anabranch.model.journal_entry import JournalEntry
+from anabranch.model.query_reports import BatchReport
 
 Listener = Callable[[JournalEntry], None]
 
@@ -66,6 +67,9 @@ class ControlledService(Protocol):
 
     def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
         """Entries of the journal."""
+
+    def spark_batches(self) -> Mapping[str, Sequence[BatchReport]]:
+        """What Spark itself says about the last batches of each operator's query."""
 
     def stop(self) -> None:
         """End it."""

@@ -153,6 +153,10 @@ class StoredService:
         """Entries of the journal."""
         return self._journal.read(since, until)
 
+    def spark_batches(self) -> dict[str, Any]:
+        """No query runs."""
+        return {}
+
     def stop(self) -> None:
         """It has ended already."""
 

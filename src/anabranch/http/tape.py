@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.coordinator.journal_notes import WHOLE_SECONDS
+from anabranch.coordinator.journal_notes import SPARK_COLUMNS, WHOLE_SECONDS
 from anabranch.durability.journal import JournalContent
 from anabranch.model.journal_entry import EntryKind
 
@@ -38,7 +38,7 @@ def tape(content: JournalContent, since: float) -> dict[str, Any]:
         "since": since,
         "alive_at": content.alive_at,
         "damaged": content.damaged,
-        "batches": _batches(entries, since),
+        "batches": _batches(entries, since, by_kind[EntryKind.SPARK]),
         "ownership": _ownership(by_kind[EntryKind.OWNERSHIP], since),
         "loads": [_load(row) for row in by_kind[EntryKind.LOAD] if _time(row) >= since],
         "moves": _moves(by_kind, since),
@@ -49,7 +49,13 @@ def tape(content: JournalContent, since: float) -> dict[str, Any]:
     }
 
 
-_DETAILED = (EntryKind.OWNERSHIP, EntryKind.LOAD, EntryKind.MOVE_STARTED, EntryKind.MOVE_ENDED)
+_DETAILED = (
+    EntryKind.OWNERSHIP,
+    EntryKind.LOAD,
+    EntryKind.SPARK,
+    EntryKind.MOVE_STARTED,
+    EntryKind.MOVE_ENDED,
+)
 
 
 def _rows(entries: pa.Table, kind: EntryKind) -> list[dict[str, Any]]:
@@ -61,8 +67,8 @@ def _time(row: Mapping[str, Any]) -> float:
     return float(row["time"].timestamp())
 
 
-def _batches(entries: pa.Table, since: float) -> dict[str, Any]:
-    """Columns; an operator is a position in a list of names."""
+def _batches(entries: pa.Table, since: float, spark: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Columns; an operator is a position in a list of names. Spark's own come from its entries."""
     is_wanted = pc.and_(
         pc.equal(entries["kind"].cast(pa.string()), EntryKind.BATCH.value),
         pc.greater_equal(entries["time"].cast(pa.int64()), round(since * 1e6)),
@@ -78,7 +84,23 @@ def _batches(entries: pa.Table, since: float) -> dict[str, Any]:
         "operator": [position.get(name, -1) for name in found["operator"].to_pylist()],
         "time": [at / 1e6 for at in found["time"].cast(pa.int64()).to_pylist()],
         **{name: found[name].to_pylist() for name in BATCH_COLUMNS},
+        **_of_spark(found, spark),
     }
+
+
+def _of_spark(batches: pa.Table, spark: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What Spark took around each batch; None: it was not noted."""
+    columns = [name for name in SPARK_COLUMNS if name != "epoch"]
+    known: dict[tuple[str, int], tuple[Any, ...]] = {}
+    for row in spark:
+        details = row["details"]
+        values = zip(*(details[name] for name in columns), strict=True)
+        for epoch, some in zip(details["epoch"], values, strict=True):
+            known[row.get("operator", ""), epoch] = some
+    keys = zip(batches["operator"].to_pylist(), batches["epoch"].to_pylist(), strict=True)
+    nothing = (None,) * len(columns)
+    found = [known.get(key, nothing) for key in keys]
+    return {name: [each[at] for each in found] for at, name in enumerate(columns)}
 
 
 def _ownership(rows: Sequence[Mapping[str, Any]], since: float) -> list[dict[str, Any]]:

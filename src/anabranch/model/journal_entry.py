@@ -23,6 +23,8 @@ class EntryKind(Enum):
     """A call of user code does not come back."""
     USER_CODE_BACK = "user-code-back"
     """One that was told of came back."""
+    SPARK = "spark"
+    """What Spark itself took for the last batches of an operator: planning, offsets, commits."""
     OWNERSHIP = "ownership"
     """Owners of key groups: all of them now and then, else those that have changed."""
     SAVEPOINT = "savepoint"
@@ -34,7 +36,7 @@ class EntryKind(Enum):
     """Not written: the location took too long, or there was no room."""
 
 
-FREQUENT = (EntryKind.BATCH, EntryKind.LOAD, EntryKind.OWNERSHIP)
+FREQUENT = (EntryKind.BATCH, EntryKind.LOAD, EntryKind.SPARK, EntryKind.OWNERSHIP)
 """Come by the thousand: who asks what has happened wants the others."""
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import LocationNotWritable
 from anabranch.model.host import DRIVER
-from anabranch.model.ids import Epoch, WorkerId
-from anabranch.model.routing import initial_routing
+from anabranch.model.ids import Epoch
+from anabranch.model.routing import first_workers, initial_routing
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.simulation.launcher import START_TICKS, DriverLauncher, SimulatedLauncher
@@ -50,7 +50,7 @@ class CoordinatorProcess:
         self.pending: set[int] = set()
         """Orders that are not answered."""
         self.launcher = self._launcher()
-        names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
+        names = first_workers(cluster.worker_count)
         self.machine, effects = protocol.CoordinatorMachine.create(
             initial_routing(GROUPS, names), self._first_hosts()
         )

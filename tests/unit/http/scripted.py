@@ -147,6 +147,9 @@ class ScriptedService:
         ]
         return JournalContent(table_of([each for each in entries if each.time >= (since or 0)]))
 
+    def spark_batches(self) -> dict[str, Any]:
+        return {}
+
     def stop(self) -> None:
         self.asked.append(("stop", {}))
 

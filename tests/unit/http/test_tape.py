@@ -33,6 +33,14 @@ def test_batches_are_columns() -> None:
     assert found["left_out"] == 0
 
 
+def test_what_spark_took_is_put_to_its_batches() -> None:
+    columns = {"epoch": [2, 4], "run_ms": [300, 1], "plan_ms": [20, 1], "commit_ms": [40, 1]}
+    spark = JournalEntry(EntryKind.SPARK, 12, "totals", details=columns)
+    found = told(10, batch(10, 2), batch(11, 3), batch(12, 2, "others"), spark)["batches"]
+    assert found["run_ms"] == [300, None, None]
+    assert found["commit_ms"] == [40, None, None]
+
+
 def test_too_many_batches_are_cut_and_that_is_said(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "BATCHES_MAX", 2)
     found = told(0, *(batch(10 + at, at) for at in range(5)))["batches"]

@@ -151,6 +151,10 @@ export interface BatchColumns {
   wait_ms: (number | null)[];
   apply_ms: (number | null)[];
   write_ms: (number | null)[];
+  /** Spark's own, told some seconds later: all of the stages and the sink; planning; offsets and commits. */
+  run_ms: (number | null)[];
+  plan_ms: (number | null)[];
+  commit_ms: (number | null)[];
 }
 
 export interface OwnershipNote {

@@ -9,7 +9,7 @@ const STORED_SECONDS = 24 * 3600;
 const RETRY_MS = 2000;
 const KINDS = [
   "service-started", "service-stopped", "batch", "batch-failed", "move-started", "move-ended",
-  "worker-started", "worker-ended", "savepoint", "load", "ownership", "entries-lost",
+  "worker-started", "worker-ended", "savepoint", "load", "spark", "ownership", "entries-lost",
 ];
 
 /** Milliseconds between two looks; while key groups move, owners are looked at more often. */

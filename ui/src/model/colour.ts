@@ -26,9 +26,11 @@ export function heatColour(share: number, theme: Theme): string {
 export const PHASE_COLOURS: Record<Theme, Record<Phase, string>> = {
   light: {
     load: "#c2711a", wait: "#8f7bb8", apply: "#1f7f8c", write: "#4a7fc4", tasks: "#c5cfcc",
+    sink: "#a9b7b3", plan: "#8b9b96", commit: "#6c7d78",
   },
   dark: {
     load: "#e09a4a", wait: "#a893d1", apply: "#4fb3bf", write: "#6f9fe0", tasks: "#3d4a47",
+    sink: "#51605c", plan: "#687873", commit: "#81918c",
   },
 };
 

@@ -2,7 +2,7 @@
 import type { BatchColumns } from "../api/types";
 import { lastAtOrBefore } from "./owners";
 
-export const PHASES = ["load", "wait", "apply", "write", "tasks"] as const;
+export const PHASES = ["load", "wait", "apply", "write", "tasks", "sink", "plan", "commit"] as const;
 export type Phase = (typeof PHASES)[number];
 
 export interface Span {
@@ -77,7 +77,10 @@ function spread(
   }
 }
 
-/** Seconds of each phase of one batch; `tasks` is what is left of it: Spark's stage around us. */
+/**
+ * Seconds of each phase of one batch. `tasks` is what is left of the operator's stage: Spark's tasks
+ * around us; `sink` what the batch took beside that stage; `plan` and `commit` are Spark's own.
+ */
 export function phasesOf(columns: BatchColumns, at: number): Record<Phase, number> {
   const of = (name: "load_ms" | "wait_ms" | "apply_ms" | "write_ms") =>
     (columns[name][at] ?? 0) / 1000;
@@ -85,7 +88,15 @@ export function phasesOf(columns: BatchColumns, at: number): Record<Phase, numbe
     load: of("load_ms"), wait: of("wait_ms"), apply: of("apply_ms"), write: of("write_ms"),
   };
   const sum = parts.load + parts.wait + parts.apply + parts.write;
-  return { ...parts, tasks: Math.max(0, (columns.seconds[at] ?? 0) - sum) };
+  const seconds = columns.seconds[at] ?? 0;
+  const run = (columns.run_ms[at] ?? 0) / 1000;
+  return {
+    ...parts,
+    tasks: Math.max(0, seconds - sum),
+    sink: Math.max(0, run - Math.max(seconds, sum)),
+    plan: (columns.plan_ms[at] ?? 0) / 1000,
+    commit: (columns.commit_ms[at] ?? 0) / 1000,
+  };
 }
 
 /** Times, then for each phase the sum up to it; of each pixel the slowest batch counts. */

@@ -15,9 +15,10 @@ const ENTRIES_MAX = 5000;
 const BATCHES_MAX = 40_000;
 const EMPTY: BatchColumns = {
   operators: [], left_out: 0, operator: [], time: [], epoch: [], seconds: [], rows: [],
-  load_ms: [], wait_ms: [], apply_ms: [], write_ms: [],
+  load_ms: [], wait_ms: [], apply_ms: [], write_ms: [], run_ms: [], plan_ms: [], commit_ms: [],
 };
 const NUMBERS = ["seconds", "rows", "load_ms", "wait_ms", "apply_ms", "write_ms"] as const;
+const SPARK = ["run_ms", "plan_ms", "commit_ms"] as const;
 
 export class Tape {
   readonly since: number;
@@ -52,6 +53,9 @@ export class Tape {
         break;
       case "ownership":
         this.owners.append({ time: entry.time, ...details } as OwnershipNote);
+        break;
+      case "spark":
+        this.addSpark(entry.operator ?? "", details as Record<string, number[]>);
         break;
       case "load":
         this.loads.push(loadOf(entry.time, details));
@@ -97,10 +101,25 @@ export class Tape {
     columns.time.push(entry.time);
     columns.epoch.push(entry.epoch ?? -1);
     for (const name of NUMBERS) columns[name].push(entry[name] ?? null);
+    for (const name of SPARK) columns[name].push(null);
     if (columns.time.length > BATCHES_MAX) {
-      for (const name of ["operator", "time", "epoch", ...NUMBERS] as const) {
+      for (const name of ["operator", "time", "epoch", ...NUMBERS, ...SPARK] as const) {
         columns[name].splice(0, BATCHES_MAX / 10);
       }
+    }
+  }
+
+  /** Spark tells of its own part of batches after their end. */
+  private addSpark(operator: string, details: Record<string, number[]>): void {
+    const columns = this.batches;
+    const mine = columns.operators.indexOf(operator);
+    const position = new Map((details.epoch ?? []).map((epoch, at) => [epoch, at]));
+    for (let row = columns.epoch.length - 1; row >= 0 && position.size > 0; row -= 1) {
+      const epoch = columns.epoch[row] as number;
+      const at = position.get(epoch);
+      if (columns.operator[row] !== mine || at === undefined) continue;
+      for (const name of SPARK) columns[name][row] = details[name]?.[at] ?? null;
+      position.delete(epoch);
     }
   }
 

@@ -18,6 +18,9 @@ const WORDS: Record<Phase, string> = {
   apply: "applying rows",
   write: "writing changelogs",
   tasks: "Spark's tasks: reading, shuffling, sending",
+  sink: "other stages and the sink",
+  plan: "planning",
+  commit: "offsets and commits",
 };
 
 export function Timeline() {
@@ -98,7 +101,10 @@ function Batches(props: {
   const { first, end } = within(columns, props.span);
   const most = useMemo(() => {
     let top = 0;
-    for (let at = first; at < end; at += 1) top = Math.max(top, columns.seconds[at] ?? 0);
+    for (let at = first; at < end; at += 1) {
+      const parts = phasesOf(columns, at);
+      top = Math.max(top, PHASES.reduce((sum, phase) => sum + parts[phase], 0));
+    }
     return top;
   }, [columns, first, end]);
   const aside = props.isBrushed ? (
@@ -146,7 +152,7 @@ function BatchRow(props: { state: State; at: number; most: number; colours: Reco
   const { at } = props;
   const columns = props.state.tape.batches;
   const parts = phasesOf(columns, at);
-  const main = (["load", "wait", "apply", "write"] as const).reduce((a, b) =>
+  const main = PHASES.reduce((a, b) =>
     parts[b] > parts[a] ? b : a,
   );
   const label = PHASES.map((phase) => `${phase} ${seconds(parts[phase])}`).join(", ");

@@ -7,12 +7,12 @@ journal is written. CPU seconds count, not the clock.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -62,9 +62,14 @@ class ObservedTurn:
     jvm_ms: float
 
     @property
+    def python_ms(self) -> float:
+        """Where observing is done."""
+        return self.driver_ms + self.workers_ms
+
+    @property
     def total_ms(self) -> float:
         """Of all processes that the query has, except Spark's Python tasks."""
-        return self.driver_ms + self.workers_ms + self.jvm_ms
+        return self.python_ms + self.jvm_ms
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -189,22 +194,21 @@ class _Side:
         return ObservedTurn(self._kind, driver, some, java)
 
 
+def cells(found: Sequence[ObservedTurn], kind: str) -> list[str]:
+    """A row of the table in the documentation: medians and ranges."""
+    some = [turn for turn in found if turn.kind == kind]
+    both = ([turn.python_ms for turn in some], [turn.total_ms for turn in some])
+    return [f"{median(each):.1f} ms [{min(each):.1f} to {max(each):.1f}]" for each in both]
+
+
 def summary(found: Sequence[ObservedTurn]) -> list[str]:
     """Medians and ranges, and what observing adds, for people."""
-    lines, medians = [], {}
-    for kind in KINDS:
-        some = [turn for turn in found if turn.kind == kind]
-        totals = sorted(turn.total_ms for turn in some)
-        ours = sorted(turn.driver_ms + turn.workers_ms for turn in some)
-        medians[kind] = statistics.median(totals), statistics.median(ours)
-        lines.append(
-            f"{kind:<8} {medians[kind][0]:.1f} CPU ms a batch [{totals[0]:.1f} to {totals[-1]:.1f}"
-            f"], of these Python {medians[kind][1]:.1f} [{ours[0]:.1f} to {ours[-1]:.1f}]"
-        )
-    (observed, of_ours), (bare, of_bare) = medians[OBSERVED], medians[BARE]
-    lines += [
-        f"observing costs {observed / bare - 1:+.1%} of a batch's CPU, all processes together",
-        f"Python alone, where it is done: {of_ours - of_bare:+.2f} ms a batch, "
-        f"{(of_ours - of_bare) / bare:+.1%} of the batch",
+    rows = [f"| {kind} | {' | '.join(cells(found, kind))} |" for kind in KINDS]
+    python = {kind: median(t.python_ms for t in found if t.kind == kind) for kind in KINDS}
+    total = {kind: median(t.total_ms for t in found if t.kind == kind) for kind in KINDS}
+    more = python[OBSERVED] - python[BARE]
+    return [
+        *("| CPU a batch | Python of driver and workers | with the JVM |", "|---|---|---|", *rows),
+        f"observing costs {total[OBSERVED] / total[BARE] - 1:+.1%} of a batch's CPU, all together",
+        f"Python alone, where it is done: {more:+.2f} ms a batch, {more / total[BARE]:+.1%} of it",
     ]
-    return lines

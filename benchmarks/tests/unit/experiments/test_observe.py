@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from anabranch_bench.experiments import observe
 from anabranch_bench.experiments.observe import BARE, OBSERVED, ObservedTurn, note_cost, summary
-from anabranch_bench.probes.cpu_times import cpu_seconds
 
 
 def test_a_note_costs_a_batch_less_than_a_millisecond(
@@ -33,14 +30,6 @@ def test_turns_are_compared_by_their_medians() -> None:
     turns.append(ObservedTurn(BARE, 10, 20, 70))
     said = "\n".join(summary(turns))
     assert "costs +1.0%" in said
-    assert "+1.00 ms a batch, +1.0% of the batch" in said
+    assert "+1.00 ms a batch, +1.0% of it" in said
     assert "[100.0 to 200.0]" in said
     assert ObservedTurn.from_json(json.loads(json.dumps(turns[0].to_json()))) == turns[0]
-
-
-def test_cpu_seconds_are_those_of_a_process() -> None:
-    before = cpu_seconds([os.getpid()])
-    used = time.process_time()
-    while time.process_time() - used < 0.3:
-        sum(range(1000))
-    assert 0.2 < cpu_seconds([os.getpid()]) - before < 30

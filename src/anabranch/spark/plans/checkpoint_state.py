@@ -1,4 +1,4 @@
-"""Which operators of a query have state in Spark's own checkpoint: there they go on."""
+"""Which operators of a query have state in Spark's own checkpoint: there they continue."""
 
 from __future__ import annotations
 

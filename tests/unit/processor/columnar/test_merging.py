@@ -7,9 +7,12 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.processor.columnar.support import MemoryWorker
 
+from anabranch.model.keyspace import HASH
+from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.expressions import CallExpression, FieldExpression
-from anabranch.processor.columnar.merging import ExpressionKernel
+from anabranch.processor.columnar.merging import ExpressionKernel, MergeProcessor
 from anabranch.state.columnar.grouping import Segments, group_rows
 
 LEFT, RIGHT = FieldExpression(True, 0), FieldExpression(False, 0)
@@ -45,3 +48,24 @@ def test_as_one_after_the_other(seed: int) -> None:
 def test_no_rows() -> None:
     none = np.empty(0, np.intp)
     assert len(SUM.merge(Segments(none, none), [pa.array([], pa.int64())])[0]) == 0
+
+
+def test_without_keys_each_batch_has_a_row() -> None:
+    """Also one without rows, as in Spark."""
+    schema = pa.schema([pa.field("0_sum", pa.int64())])
+    processor = MergeProcessor(
+        [SUM], [["0_sum"]], schema, fingerprint=[], append=False, expiry=None, idle={"0_sum": 0}
+    )
+    own = MemoryWorker(ColumnarDefinition(processor, pa.schema([]), schema, schema))
+    none = pa.table({HASH: pa.array([], pa.int64()), "0_sum": pa.array([], pa.int64())})
+    some = pa.table({HASH: pa.array([0, 0]), "0_sum": pa.array([3, 4])})
+    shown = [own.run(rows).column("0_sum").to_pylist() for rows in (none, some, none)]
+    assert shown == [[0], [7], [7]]
+
+
+def test_keys_without_functions_are_put_out_whenever_they_come() -> None:
+    keys = pa.schema([pa.field("k", pa.int64())])
+    processor = MergeProcessor([], [], keys, fingerprint=[], append=False, expiry=None)
+    own = MemoryWorker(ColumnarDefinition(processor, keys, keys, keys))
+    rows = pa.table({HASH: pa.array([5, 5]), "k": pa.array([1, 1])})
+    assert [own.run(rows).column("k").to_pylist() for _ in range(2)] == [[1], [1]]
