@@ -88,7 +88,7 @@ def lines_of(name: str, benchmark: str) -> list[dict[str, Any]]:
 
 def test_there_is_a_test_of_each_file_of_lines() -> None:
     known = [*MANY, *MORE_OF_MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl"]
-    known += ["autoscale.jsonl", "hosts.jsonl", "state-memory.jsonl"]
+    known += ["autoscale.jsonl", "cluster.jsonl", "hosts.jsonl", "state-memory.jsonl"]
     assert sorted(path.name for path in STORED.glob("*.jsonl")) == sorted(known)
 
 
