@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.cli.demo import DemoRun
 from anabranch.loadtest.picture_source import sha256_of, source_of
+from anabranch.loadtest.scaled_run import ScaledRun
 from anabranch_bench.experiments import observe
 from anabranch_bench.experiments.encryption import Turn, cells
 from anabranch_bench.experiments.evaluation import Evaluation
@@ -22,8 +23,13 @@ from anabranch_bench.probes.state_memory import KINDS, an_entry
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks" / "results"
-PICTURES = sorted((ROOT / "docs" / "images").rglob("*.png"))
+IMAGES = sorted((ROOT / "docs" / "images").rglob("*.png"))
+PICTURES = [path for path in IMAGES if not path.name.startswith("page-")]
+"""Those of measurements; the others are screenshots of the page."""
 MANY = {"many-before.jsonl": "before", "many-after.jsonl": "after"}
+MORE_OF_MANY = [
+    f"many-{way}.jsonl" for way in ("read-early", "read-late", "told-after", "told-before")
+]
 
 
 def row_of(cells: Sequence[str], page: str = "results.md") -> list[str]:
@@ -37,7 +43,8 @@ def row_of(cells: Sequence[str], page: str = "results.md") -> list[str]:
 def test_every_picture_is_drawn_from_its_raw_runs(picture: Path) -> None:
     """From a file of the picture's name, or of the folder that it is in, as it is stored now."""
     names = [picture.stem, picture.parent.name]
-    files = [file for name in names if (file := STORED / f"{name}.json").exists()]
+    stored = [STORED / f"{name}.{kind}" for name in names for kind in ("json", "jsonl")]
+    files = [file for file in stored if file.exists()]
     shown = picture.relative_to(ROOT)
     assert files, f"no raw runs of {shown}: draw it with --from only"
     sources = [sha256_of(file) for file in files]
@@ -47,6 +54,11 @@ def test_every_picture_is_drawn_from_its_raw_runs(picture: Path) -> None:
 @pytest.mark.parametrize("path", sorted(STORED.glob("*.json")), ids=lambda path: str(path.name))
 def test_raw_runs_can_be_read(path: Path) -> None:
     told = json.loads(path.read_text(encoding="utf-8"))
+    if "crowd" in told:
+        crowd = ScaledRun.from_json(told["crowd"])
+        assert crowd.decisions
+        assert not crowd.wrong
+        return
     if "demo" in told:
         demo = DemoRun.from_json(told)
         assert demo.timeline.batches
@@ -75,8 +87,19 @@ def lines_of(name: str, benchmark: str) -> list[dict[str, Any]]:
 
 
 def test_there_is_a_test_of_each_file_of_lines() -> None:
-    known = [*MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl", "state-memory.jsonl"]
+    known = [*MANY, *MORE_OF_MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl"]
+    known += ["autoscale.jsonl", "hosts.jsonl", "state-memory.jsonl"]
     assert sorted(path.name for path in STORED.glob("*.jsonl")) == sorted(known)
+
+
+@pytest.mark.parametrize("name", MORE_OF_MANY)
+def test_more_runs_with_many_workers_can_be_read(name: str) -> None:
+    assert all(SizeCost.from_json(line).batches for line in lines_of(name, "many"))
+
+
+def test_runs_of_the_autoscaler_can_be_read() -> None:
+    lines = lines_of("autoscale.jsonl", "autoscale")
+    assert not [run for line in lines if (run := ScaledRun.from_json(line["run"])).wrong]
 
 
 @pytest.mark.parametrize("name", sorted(MANY))

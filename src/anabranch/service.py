@@ -18,7 +18,11 @@ from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
 from anabranch.coordinator.location import open_store, restored
 from anabranch.coordinator.move_runner import MoveRunner
-from anabranch.coordinator.service_autoscale import ServiceAutoscale, autoscale_settings
+from anabranch.coordinator.service_autoscale import (
+    ServiceAutoscale,
+    autoscale_settings,
+    scaler_of,
+)
 from anabranch.coordinator.service_hosts import (
     HOST_TIMEOUT_SECONDS,
     NO_HOST_TIMEOUT_SECONDS,
@@ -199,8 +203,8 @@ class StateService(
         autoscale: Mapping[str, Any] | None = None,
     ) -> None:
         check_http(http)
-        wanted = autoscale_settings(autoscale)
         check_arguments(spark, location, workers, key_groups, bins, lanes, memory_bytes)
+        wanted = autoscale_settings(autoscale)
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
@@ -245,8 +249,7 @@ class StateService(
         """
         register(self._spark)
         self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
-        book = self._coordinator.load_book(self._clock, state_memory_bytes)
-        self._scaler = Autoscaler(self._coordinator.moves, book, self._control.notes, wanted)
+        self._scaler = scaler_of(self._coordinator, self._clock, state_memory_bytes, wanted)
         parts = self._scaler, self._keeper, self._coordinator, self._store, self._control
         self._stop_at_exit = weakref.finalize(self, end_service, *parts)
         atexit.register(self._stop_at_exit)

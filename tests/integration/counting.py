@@ -251,3 +251,18 @@ class Full(Counting):
     """Memory is short in workers that get key groups."""
 
     engine = FullEngine
+
+
+class WaitingEngine(CountingEngine):
+    row_seconds = 0.005
+
+    def apply(self, tx: Transaction, states: Mapping[int, Any]) -> OperatorStats:
+        stats = super().apply(tx, states)
+        time.sleep(self.row_seconds * (stats.rows_updated or 0))
+        return stats
+
+
+class Waiting(Counting):
+    """Each key costs waiting, as a call to another service would."""
+
+    engine = WaitingEngine

@@ -14,10 +14,10 @@ from anabranch.autoscale import words
 from anabranch.autoscale.balance import SKEW, balance_of
 from anabranch.autoscale.decision import Action, Decision, Rule
 from anabranch.autoscale.measure import BATCHES_MIN, QueryModel, has_enough, model_of
-from anabranch.autoscale.memory import MemorySignals, MemoryStep
+from anabranch.autoscale.memory import DAY_SECONDS, ScalerMemory, ScalerStep
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.autoscale.signals import Outlook, QueryLoad, Signals
-from anabranch.autoscale.sizing import IN_USE, ROUNDING, SizingNeed, need_of, trusted_least
+from anabranch.autoscale.sizing import IN_USE, ROUNDING, WorkersNeeded, need_of, trusted_least
 from anabranch.autoscale.spread import HostPlan, spread
 
 BROUGHT_MIN = 0.1
@@ -29,14 +29,19 @@ REBALANCE_SECONDS = 300.0
 UP_COST_MAX = 10.0
 """A step up whose move takes so many times `catch_up_duration` is not worth it."""
 DOWN_COST_MAX = 0.5
-"""The same for a step down, and `scale_down_interval`."""
+"""The same for a step down, and `scale_down_interval`; `catch_up_duration` is never too long."""
 CLIMBING, CLIMB = 1.1, 1.5
 """If so many times the rows come as at the last step up, the next one adds at least so many times
 the workers: one long climb is not to take ten steps."""
 STABILIZING_MAX = 6.0
 """Times `stabilization_interval`: for so long it waits for batches that show what a step brings."""
-WORTH = 0.9
-"""A step down to more than this share of the workers is not worth a move."""
+WORTH, WORTH_LESS, WORTH_MIN = 0.9, 0.05, 0.5
+"""A step down to more than this share of the workers is not worth a move: less for each of the day.
+
+So a day has few of them, whatever the load does.
+"""
+CLEAR, CLEAR_BATCHES = 0.5, 8
+"""A step that brought this share of what it promised was good; else so many batches must say so."""
 MERGED = 0.5
 """A step down waits if within this share of the interval a larger one becomes possible."""
 OVERDUE, OVERDUE_SECONDS = 3.0, 2.0
@@ -49,8 +54,8 @@ class _Situation:
 
     settings: AutoscaleSettings
     signals: Signals
-    memory: MemorySignals
-    needs: tuple[SizingNeed, ...]
+    memory: ScalerMemory
+    needs: tuple[WorkersNeeded, ...]
 
     @property
     def now(self) -> float:
@@ -63,7 +68,7 @@ class _Situation:
         return self.signals.fleet.workers
 
     @property
-    def late(self) -> SizingNeed:
+    def late(self) -> WorkersNeeded:
         """Of the query that needs most."""
         return max(self.needs, key=lambda need: (need.least, need.good))
 
@@ -109,8 +114,8 @@ class _Situation:
 
 
 def decide(
-    settings: AutoscaleSettings, signals: Signals, memory: MemorySignals
-) -> tuple[Decision, MemorySignals]:
+    settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory
+) -> tuple[Decision, ScalerMemory]:
     """What to do now, and what to remember."""
     models = _models(settings, signals, memory)
     needs = tuple(need_of(model, signals.fleet.workers, settings) for model in models)
@@ -119,13 +124,13 @@ def decide(
     return found, state.memory
 
 
-def is_skewed(settings: AutoscaleSettings, signals: Signals, memory: MemorySignals) -> bool:
+def is_skewed(settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory) -> bool:
     """Whether rows of key groups are needed to decide."""
     return any(model.skew > SKEW for model in _models(settings, signals, memory))
 
 
 def gate(
-    settings: AutoscaleSettings, decision: Decision, outlook: Outlook, memory: MemorySignals
+    settings: AutoscaleSettings, decision: Decision, outlook: Outlook, memory: ScalerMemory
 ) -> Decision:
     """The decision, or why its move is not worth it or not possible."""
     if outlook.lack:
@@ -133,7 +138,7 @@ def gate(
     seconds = outlook.seconds * memory.correction
     is_down = decision.action is Action.RESCALE and decision.to < decision.workers
     limit = (
-        DOWN_COST_MAX * settings.scale_down_interval
+        max(DOWN_COST_MAX * settings.scale_down_interval, settings.catch_up_duration)
         if is_down
         else UP_COST_MAX * settings.catch_up_duration
     )
@@ -144,25 +149,25 @@ def gate(
 
 
 def performed(
-    settings: AutoscaleSettings, decision: Decision, now: float, memory: MemorySignals
-) -> MemorySignals:
+    settings: AutoscaleSettings, decision: Decision, now: float, memory: ScalerMemory
+) -> ScalerMemory:
     """The decision's move has begun."""
     if decision.action is Action.REBALANCE:
         return memory.rebalancing(now, decision.inputs["skew"])
     before, after = decision.workers, decision.to
     interval = settings.scale_down_interval * memory.patience
     if decision.rule is Rule.TAKEN_BACK:
-        return memory.took_back(MemoryStep(now, after, before), now)
+        return memory.took_back(ScalerStep(now, after, before), now)
     if after < before:
-        return memory.stepped_down(MemoryStep(now, before, after), interval)
+        return memory.stepped_down(ScalerStep(now, before, after), interval)
     promised = decision.row_seconds * (1 - before / after)
     arrival = decision.inputs.get("arrival_rows_per_second", 0.0)
-    step = MemoryStep(now, before, after, decision.row_seconds, promised, decision.query, arrival)
+    step = ScalerStep(now, before, after, decision.row_seconds, promised, decision.query, arrival)
     return memory.stepped_up(step, interval)
 
 
 def _models(
-    settings: AutoscaleSettings, signals: Signals, memory: MemorySignals
+    settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory
 ) -> list[QueryModel]:
     acted = -math.inf if memory.acted is None else memory.acted
     known: list[QueryLoad] = [query for query in signals.queries if has_enough(query)]
@@ -181,11 +186,11 @@ def _held(decision: Decision, rule: Rule, reason: str) -> Decision:
 def _unsettled(state: _Situation) -> Decision | None:
     """Nothing to go by, or the picture is about to change by itself."""
     fleet, memory = state.signals.fleet, state.memory
+    if fleet.is_moving:
+        return state.hold(Rule.MOVING, "Key groups move: looked at again afterwards.")
     if fleet.recovering:
         state.note(wish=None)
         return state.hold(Rule.RECOVERING, f"Not all workers are up: {fleet.recovering}")
-    if fleet.is_moving:
-        return state.hold(Rule.MOVING, "Key groups move: looked at again afterwards.")
     if not state.needs:
         return state.hold(Rule.NO_DATA, f"No query has had {BATCHES_MIN} batches with rows yet.")
     if state.now < memory.retry_at:
@@ -227,6 +232,9 @@ def _brought_nothing(state: _Situation) -> Decision | None:
         return None
     row_seconds = 1 / (need.model.rate * state.workers)
     brought = (step.row_seconds_before - row_seconds) / step.promised
+    if brought < CLEAR and need.model.fitted < CLEAR_BATCHES:
+        text = f"The last step has brought {max(0.0, brought):.0%} of its promise so far."
+        return state.hold(Rule.STABILIZING, f"{text} More batches will tell.")
     if brought >= BROUGHT_MIN:
         state.note(judged=True, failed=None)
         return None
@@ -326,7 +334,7 @@ def _down(state: _Situation) -> Decision | None:
     memory, workers, interval = state.memory, state.workers, state.interval
     least = state.settings.min
     to = max(memory.highest(state.now - interval), least)
-    if to > workers * WORTH:
+    if to > workers * max(WORTH_MIN, WORTH - WORTH_LESS * _downs_today(state)):
         return None
     if max(memory.highest(state.now - (1 - MERGED) * interval), least) < to:
         text = f"{to} workers have been enough for {interval:.0f} s, and soon fewer will have been."
@@ -345,6 +353,10 @@ def _down(state: _Situation) -> Decision | None:
     if to >= workers:
         return state.hold(Rule.WAITING_DOWN, text, workers)
     return state.rescale(Rule.DOWN, text, to, spread(to, state.signals.fleet))
+
+
+def _downs_today(state: _Situation) -> int:
+    return sum(at > state.now - DAY_SECONDS for at in state.memory.downs)
 
 
 def _not_now(state: _Situation) -> str | None:

@@ -63,8 +63,18 @@ class QueryModel:
     """Rows a second that each worker has taken in a recent batch, at most."""
     newest: float
     """When the last batch ended."""
-    is_fitted: bool
-    """Whether batches with the present number of workers are behind this."""
+    fitted: int
+    """How many batches with the present number of workers are behind this; 0: too few."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is about the present workers."""
+        return self.fitted > 0
+
+    @property
+    def taken(self) -> float:
+        """Rows a second that batches take, however many come."""
+        return self.batch_rows / max(self.batch_seconds, self.interval, 1e-3)
 
     @property
     def rate(self) -> float:
@@ -112,7 +122,7 @@ def model_of(
         query.interval,
         max(batch.rows / (batch.workers * max(batch.seconds, 1e-3)) for batch in fitting),
         query.batches[-1].ended,
-        is_fitted,
+        len(same) if is_fitted else 0,
     )
 
 

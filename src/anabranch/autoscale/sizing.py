@@ -20,7 +20,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class SizingNeed:
+class WorkersNeeded:
     """Of one query."""
 
     model: QueryModel
@@ -36,21 +36,22 @@ class SizingNeed:
     """Rows wait in the source, although the workers have time."""
 
 
-def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> SizingNeed:
+def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> WorkersNeeded:
     """With so many workers there are now."""
     if settings.latency_target is not None and model.overhead >= settings.latency_target:
-        return SizingNeed(model, model.arrival, workers, workers, cannot_help=True)
-    steady = _least(model, model.arrival, settings)
-    is_source_slow = model.lag > 0 and steady < IN_USE * workers and not _is_late(model, settings)
-    backlog = model.backlog - model.lag * is_source_slow
-    demand = model.arrival + backlog / settings.catch_up_duration
+        return WorkersNeeded(model, model.arrival, workers, workers, cannot_help=True)
+    in_use = _least(model, model.taken, settings) / workers
+    is_source_slow = model.lag > 0 and in_use < IN_USE and not _is_late(model, settings)
+    demand = model.arrival + model.backlog / settings.catch_up_duration
+    if is_source_slow:
+        demand = min(model.arrival, model.taken)
     least = _least(model, demand, settings)
     spare = SPARE if settings.latency_target is not None else 1.0
     good = max(1, math.ceil(least / spare - ROUNDING))
     if settings.latency_target is None:  # the target is where it shall be, not where it ends
         ceiling = settings.target_utilization + UTILIZATION_ABOVE
         least *= settings.target_utilization / ceiling
-    return SizingNeed(model, demand, least, good, is_source_slow=is_source_slow)
+    return WorkersNeeded(model, demand, least, good, is_source_slow=is_source_slow)
 
 
 def _is_late(model: QueryModel, settings: AutoscaleSettings) -> bool:

@@ -1,4 +1,4 @@
-"""`anabranch demo`: a stream under load is rescaled 2 -> 3 -> 2 while it runs, and checked."""
+"""`anabranch demo`: a stream under load is rescaled 2 -> 3 -> 2, then scales itself; checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.arguments import check_folders, count, positive
+from anabranch.cli.demo_crowd import run_crowd, show_crowd
 from anabranch.cli.java import check_java
 from anabranch.cli.progress import bar
 from anabranch.errors import InvalidArgument
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
     from anabranch.loadtest.latency import Timeline
     from anabranch.loadtest.loaded_query import LoadedQuery
+    from anabranch.loadtest.scaled_run import ScaledRun
     from anabranch.loadtest.schedule import OpenLoop
     from anabranch.service import StateService
 
@@ -34,6 +36,7 @@ SPREAD = 2_654_435_761
 """Knuth's multiplicative constant: spreads order numbers over customers, in Spark and in NumPy."""
 WARM_UP_ROWS = 400_000
 BAR = 24
+ACTS = ("all", "moves", "crowd")
 MADE = "%Y-%m-%d %H:%M UTC"
 
 
@@ -45,7 +48,8 @@ def register(subparsers: Subparsers) -> None:
         description=(
             "Counts orders and sums amounts for each customer of a steady stream. Goes from 2 to 3 "
             "workers and back while the stream runs. Draws the latency of rows over time, and "
-            "compares the result with a sequential computation."
+            "compares the result with a sequential computation. Then a flash crowd comes, and the "
+            "autoscaler finds the number of workers."
         ),
     )
     parser.add_argument(
@@ -53,6 +57,9 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--rate", type=count, default=RATE, help=f"rows a second ({RATE:,})")
     parser.add_argument("--strategy", default="live", help="how key groups move (live)")
+    parser.add_argument(
+        "--act", choices=ACTS, default="all", help="only the moves, or only the crowd (all)"
+    )
     parser.add_argument(
         "--plot", type=Path, default=Path("anabranch-demo.png"), help="where the picture goes"
     )
@@ -133,29 +140,59 @@ def run_demo(args: argparse.Namespace) -> int:
     check(args.strategy, {})
     check_folders(args, "plot", "json")
     if args.stored:
-        show(_read(args.stored), args.plot, args.stored)
+        _show_all(*_read(args.stored), args, args.stored)
         return 0
     check_java()
     made, load_average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
     print("Starting Spark and a state service with 2 workers ...", flush=True)
-    from anabranch.loadtest.loaded_query import LoadedQuery
     from anabranch.loadtest.session import spark_session
+
+    run, crowd, code = None, None, 0
+    with spark_session(memory="1g") as (spark, folder):
+        if args.act != "crowd":
+            run, sink, rows = _moves_act(spark, folder, args, made, load_average)
+            code = _verdict(sink, rows)
+        if args.act != "moves":
+            crowd = run_crowd(spark, folder)
+            code = code or int(crowd.wrong > 0)
+    if args.json:
+        told = {**(run.to_json() if run else {}), **({"crowd": crowd.to_json()} if crowd else {})}
+        text = json.dumps(told, separators=(",", ":"))
+        args.json.write_text(f"{text}\n", encoding="utf-8")
+    _show_all(run, crowd, args, args.json)
+    return code
+
+
+def _moves_act(
+    spark: SparkSession, folder: Path, args: argparse.Namespace, made: str, load_average: float
+) -> tuple[DemoRun, Sink, int]:
+    """The first two acts: 2 -> 3 workers, and back."""
+    from anabranch.loadtest.loaded_query import LoadedQuery
     from anabranch.service import StateService
 
+    sink = Sink()
     with (
-        spark_session(memory="1g") as (spark, folder),
         StateService(spark, str(folder / "state"), workers=2) as service,
+        LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query,
     ):
         _tell_page(service)
-        sink = Sink()
-        with LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query:
-            timeline, changes = _run(query, service, args)
-        run = DemoRun(made, os.cpu_count(), load_average, timeline, changes)
-        if args.json:
-            text = json.dumps(run.to_json(), separators=(",", ":"))
-            args.json.write_text(f"{text}\n", encoding="utf-8")
-        show(run, args.plot, args.json)
-        return _verdict(sink, query.next_row)
+        timeline, changes = _run(query, service, args)
+    run = DemoRun(made, os.cpu_count(), load_average, timeline, changes)
+    return run, sink, query.next_row
+
+
+def crowd_picture(plot: Path) -> Path:
+    """Beside the picture of the moves; with `--act crowd` too, so that names stay the same."""
+    return plot.with_name(f"{plot.stem.removesuffix('-crowd')}-crowd{plot.suffix}")
+
+
+def _show_all(
+    run: DemoRun | None, crowd: ScaledRun | None, args: argparse.Namespace, kept: Path | None
+) -> None:
+    if run is not None and args.act != "crowd":
+        show(run, args.plot, kept)
+    if crowd is not None and args.act != "moves":
+        show_crowd(crowd, crowd_picture(args.plot), kept)
 
 
 def _tell_page(service: StateService) -> None:
@@ -168,9 +205,13 @@ def _tell_page(service: StateService) -> None:
             print(f"Watch it in a browser (the link works once): {url}", flush=True)
 
 
-def _read(path: Path) -> DemoRun:
+def _read(path: Path) -> tuple[DemoRun | None, ScaledRun | None]:
+    from anabranch.loadtest.scaled_run import ScaledRun
+
     try:
-        return DemoRun.from_json(json.loads(path.read_text(encoding="utf-8")))
+        told = json.loads(path.read_text(encoding="utf-8"))
+        crowd = ScaledRun.from_json(told["crowd"]) if "crowd" in told else None
+        return DemoRun.from_json(told) if crowd is None or "demo" in told else None, crowd
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(
             f"--from: {path} has no run of the demo. Give a file that `anabranch demo --json FILE` "

@@ -7,6 +7,8 @@ from typing import Any
 
 from anabranch.autoscale.settings import OFF, AutoscaleSettings
 from anabranch.coordinator.autoscaler import Autoscaler
+from anabranch.coordinator.coordinator import Coordinator
+from anabranch.coordinator.query_clock import QueryWatch
 from anabranch.errors import InvalidArgument
 
 DECISIONS_SHOWN = 50
@@ -21,6 +23,17 @@ def autoscale_settings(given: Any) -> AutoscaleSettings:
             f'autoscale must be settings such as {{"min": 2, "max": 8}}, got {given!r}.'
         )
     return AutoscaleSettings().changed(given)
+
+
+def scaler_of(
+    coordinator: Coordinator,
+    watch: QueryWatch,
+    state_bytes_max: int | None,
+    settings: AutoscaleSettings,
+) -> Autoscaler:
+    """That of a service; `state_bytes_max` is what each worker may have in memory."""
+    book = coordinator.load_book(watch, state_bytes_max)
+    return Autoscaler(coordinator.moves, book, coordinator.notes, settings)
 
 
 class ServiceAutoscale:

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch, Timeline
-from anabranch.loadtest.schedule import HOLD, Burst, OpenLoop, Schedule, write_schedule
+from anabranch.loadtest.schedule import HOLD, Burst, OpenLoop, RateCurve, Schedule, write_schedule
 
 POLL_SECONDS = 0.1
 START_DELAY_SECONDS = 0.2
@@ -149,6 +149,16 @@ class LoadedQuery:
         load = OpenLoop(self.next_row, time.time() + START_DELAY_SECONDS, rate)
         write_schedule(self._schedule, load)
         return load
+
+    def follow(self, pieces: Sequence[tuple[float, float]]) -> RateCurve:
+        """Open loop from now on, at rates that change."""
+        load = RateCurve(self.next_row, time.time() + START_DELAY_SECONDS, tuple(pieces))
+        write_schedule(self._schedule, load)
+        return load
+
+    def go_on(self, load: RateCurve) -> None:
+        """The same load with other pieces from now on; what has passed must be as it was."""
+        write_schedule(self._schedule, load)
 
     def drain(self, on_wait: Callable[[int], None] = lambda rows: None) -> None:
         """Deliver nothing more; return when what was delivered is committed.

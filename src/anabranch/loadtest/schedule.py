@@ -64,7 +64,53 @@ class OpenLoop:
         return max(start, self.first_row + due)
 
 
-Schedule = Burst | OpenLoop
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    """An open loop whose rate changes: pieces of so many seconds at so many rows a second."""
+
+    first_row: int
+    started: float
+    pieces: tuple[tuple[float, float], ...]
+    """(seconds, rate); the last one goes on."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all pieces."""
+        return sum(seconds for seconds, _ in self.pieces)
+
+    def rate_at(self, passed: float) -> float:
+        """Rows a second, so long after its beginning."""
+        for seconds, rate in self.pieces:
+            if passed < seconds:
+                return rate
+            passed -= seconds
+        return self.pieces[-1][1]
+
+    def intended(self, row: int) -> float:
+        """When a row should have been sent."""
+        left, passed = float(row - self.first_row), 0.0
+        for seconds, rate in self.pieces:
+            if left <= seconds * rate:
+                return self.started + passed + (left / rate if rate else 0.0)
+            left, passed = left - seconds * rate, passed + seconds
+        return self.started + passed + left / max(self.pieces[-1][1], 1e-9)
+
+    def rows_until(self, passed: float) -> float:
+        """Rows that are due so long after its beginning."""
+        total = 0.0
+        for seconds, rate in self.pieces:
+            total += min(max(0.0, passed), seconds) * rate
+            passed -= seconds
+        return total + max(0.0, passed) * self.pieces[-1][1]
+
+    def end_of_batch(self, start: int, now: float) -> int:
+        """One past the last row whose time has come."""
+        passed = now - self.started
+        due = math.floor(self.rows_until(passed)) + 1 if passed >= 0 else 0
+        return max(start, self.first_row + due)
+
+
+Schedule = Burst | RateCurve | OpenLoop
 HOLD = Burst(0, 0)
 """Deliver nothing. Open-loop rows go on becoming due; they are late when the load goes on."""
 
@@ -81,6 +127,9 @@ def read_schedule(path: Path) -> Schedule:
     """What `write_schedule` wrote."""
     document = json.loads(path.read_text(encoding="utf-8"))
     kind = document.pop("kind")
+    if kind == "RateCurve":
+        pieces = tuple((seconds, rate) for seconds, rate in document.pop("pieces"))
+        return RateCurve(**document, pieces=pieces)
     return Burst(**document) if kind == "Burst" else OpenLoop(**document)
 
 

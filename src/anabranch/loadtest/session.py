@@ -55,6 +55,8 @@ def new_session(
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .config("spark.sql.shuffle.partitions", cores)
         .config("spark.sql.session.timeZone", "UTC")
+        # On a machine with much to do, a Python process takes longer than 15 s to start.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         # Where Hadoop's native library is missing, Spark's usual manager starts processes for each
         # file of a checkpoint in a folder: a third of a short batch, for both sides.
         .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)

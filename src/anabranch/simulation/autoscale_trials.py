@@ -20,6 +20,8 @@ LATE_SHARE_MAX = 0.01
 STATIC_SECONDS = 240
 SETTLED_SECONDS = 300
 """After a change of the load, the plant has come to rest."""
+NOISE_SETTLED_SECONDS = 1200
+"""Until then it may still correct where it went: more workers share a batch less evenly."""
 EMPTY: Mapping[str, Any] = {}
 FAST = {"scale_down_interval": 60.0}
 """So that a trial of a step down is not mostly waiting."""
@@ -125,23 +127,24 @@ def step_trial(seed: int, factor: float) -> Trial:
 
 
 def noise_trial(seed: int) -> Trial:
-    """An hour of up to 20% more or less."""
+    """An hour of up to 20% more or less, after NOISE_SETTLED_SECONDS of it."""
 
     def rate(random: Random, one: float) -> Rate:
         base = one * random.uniform(0.6, 7)
         return lambda _: base
 
-    return trial("noise", seed, 3600, rate, noise=0.2)
+    return trial("noise", seed, 3600 + NOISE_SETTLED_SECONDS, rate, noise=0.2)
 
 
-def sine_trial(seed: int) -> Trial:
-    """Periods of minutes to hours."""
+def sine_trial(seed: int) -> tuple[Trial, float]:
+    """With its period, of minutes."""
+    period = Random(seed + 2).choice([300.0, 600.0, 1200.0])
 
     def rate(random: Random, one: float) -> Rate:
         low = one * random.uniform(0.5, 2)
-        return load_curves.sine(low, low * random.uniform(2, 5), random.choice([300, 600, 1200]))
+        return load_curves.sine(low, low * random.uniform(2, 5), period)
 
-    return trial("sine", seed, 4800, rate)
+    return trial("sine", seed, 4800, rate), period
 
 
 def ramp_trial(seed: int) -> Trial:

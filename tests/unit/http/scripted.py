@@ -16,6 +16,7 @@ from anabranch.coordinator.move_handle import MoveHandle, Progress
 from anabranch.coordinator.planning import Forecast
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.journal import JournalContent, table_of
+from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, StaleRouting
 from anabranch.http.controlled import Listener
 from anabranch.http.server import HttpServer
@@ -58,6 +59,14 @@ class ScriptedService:
 
     def source_lag_rows(self) -> dict[str, int]:
         return {"totals": 12}
+
+    def autoscale(self, **settings: Any) -> dict[str, Any]:
+        self.asked.append(("autoscale", settings))
+        return {"mode": "recommend", **settings}
+
+    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
+        decision = {"rule": "enough", "workers": 2, "limit": limit}
+        return {"settings": {"mode": "recommend"}, "decisions": [decision]}
 
     def key_groups(self) -> list[dict[str, Any]]:
         return [
@@ -119,13 +128,6 @@ class ScriptedService:
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
 
-    def autoscale(self, **settings: Any) -> dict[str, Any]:
-        self.asked.append(("autoscale", settings))
-        return {"mode": "recommend", **settings}
-
-    def autoscaler(self, limit: int = 50) -> dict[str, Any]:
-        return {"settings": {"mode": "recommend"}, "decisions": [{"action": "keep"}][:limit]}
-
     def savepoint(self, name: str) -> Any:
         return SimpleNamespace(name=name, path=f"/{name}", created_at=1, epochs={"a": 1}, bytes=2)
 
@@ -175,7 +177,9 @@ class Client(httpx.Client):
 
 @contextmanager
 def serving(service: ScriptedService, folder: Path) -> Iterator[HttpServer]:
-    """The server, with its files in a folder."""
+    """The server, with its files in a folder, which is a location without operators."""
+    with StateStore(str(folder)):
+        pass
     server = HttpServer(service, BlobStore(str(folder)))
     server.start()
     try:

@@ -50,6 +50,19 @@ def test_history(reader: Client) -> None:
     assert entry["epoch"] == 7
 
 
+def test_the_autoscaler(reader: Client, operator: Client, service: ScriptedService) -> None:
+    told = ok(reader.api("GET", "/autoscale", params={"limit": 3}))
+    assert told["decisions"][0]["limit"] == 3
+    problem(reader.api("POST", "/autoscale", json={"min": 2}), 403)
+    assert service.asked == []
+    changed = ok(operator.api("POST", "/autoscale", json={"min": 2.0, "mode": "act"}))
+    assert changed["settings"] == {"mode": "act", "min": 2}
+    assert service.asked == [("autoscale", {"min": 2, "mode": "act"})]
+    wrong = operator.api("POST", "/autoscale", json={"mode": "always"})
+    assert "'recommend', 'act'" in problem(wrong, 400)
+    assert "not one of" in problem(operator.api("POST", "/autoscale", json={"most": 2}), 400)
+
+
 def test_a_key(reader: Client) -> None:
     where, place = "/operators/totals/state", {"key_group": 3, "owner": "w1"}
     found = ok(reader.api("GET", where, params={"key": "42"}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_bench.cli import (
+    autoscale,
     backends,
     checkpoint_modes,
     cluster,
@@ -33,6 +34,7 @@ BENCHMARKS = (
     observe,
     encryption,
     cluster,
+    autoscale,
 )
 
 

@@ -24,8 +24,8 @@ def worker(keys: list[str], **how: Any) -> MemoryWorker:
 
 def rows(*given: tuple[int, int, int | None]) -> pa.Table:
     """Key, value, and event time in seconds."""
-    keys, values, seconds = ([row[at] for row in given] for at in range(3))
-    moments = [None if s is None else s * 1_000_000 for s in seconds]
+    keys, values = [row[0] for row in given], [row[1] for row in given]
+    moments = [None if second is None else second * 1_000_000 for _, _, second in given]
     columns = [pa.array(keys), pa.array(values), pa.array(moments, pa.int64()).cast(MOMENT)]
     table = pa.Table.from_arrays(columns, schema=INPUT)
     return table.add_column(0, HASH, pa.array([key * 7919 for key in keys], pa.int64()))
