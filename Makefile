@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env java broker test check format unit coverage soak demo demo-cluster bench docs clean
+.PHONY: help env java broker prometheus chromium page page-test test check format unit coverage soak demo demo-cluster bench docs clean
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 QUICK := tests/test_architecture.py tests/test_prose.py tests/test_deadlines.py tests/unit tests/protocol tests/simulation tests/contract
@@ -20,13 +20,22 @@ help: ## Show this list
 env: $(STAMP) ## Make the virtual environment .venv (PYTHON=... chooses the interpreter)
 
 $(STAMP): pyproject.toml scripts/ensure-env
+	@scripts/ensure-node
 	@scripts/ensure-env $(VENV)
 	@touch $@ $(DEMO_STAMP)
 
-# The demo needs no tools: the package and its pictures, in the same environment.
+# The demo needs no tools: the package, its pictures and its page, in the same environment.
 $(DEMO_STAMP): pyproject.toml scripts/ensure-env
-	@scripts/ensure-env $(VENV) plot
+	@scripts/ensure-node
+	@scripts/ensure-env $(VENV) plot,ui
 	@touch $@
+
+page: ## Build the page from ui/ (needs Node, installed on Debian and Ubuntu as root)
+	@scripts/ensure-node
+	@python3 scripts/build-page
+
+page-test: page ## Types and tests of the page's code
+	@scripts/check-page
 
 java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 	@scripts/ensure-java $(BIN)/python
@@ -34,7 +43,13 @@ java: $(STAMP) ## Check Java 17+; install it on Debian and Ubuntu (as root)
 broker: ## Install Mosquitto on Debian and Ubuntu (as root), for tests of MQTT
 	@scripts/ensure-broker
 
-test: check coverage java broker ## Everything: checks and all tests except soak (JOBS=2 at a time)
+prometheus: ## Install Prometheus on Debian and Ubuntu (as root), for tests of metrics
+	@scripts/ensure-prometheus
+
+chromium: ## Install Chromium on Debian (as root), for tests of the page
+	@scripts/ensure-chromium
+
+test: check page-test coverage java broker prometheus chromium ## Everything: checks and all tests except soak (JOBS=2 at a time)
 	$(PYTEST) --durations=30
 
 check: $(STAMP) ## Lint, format, types, import layers, deadlines
@@ -54,10 +69,10 @@ unit: $(STAMP) ## Quick tests of the package, under a minute: no JVM, no worker 
 coverage: $(STAMP) ## Check that tests take every branch of protocol, migration, autoscale and model
 	$(PYTEST) --cov --cov-report=term $(COVERING)
 
-soak: java broker ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
+soak: page java broker chromium ## Long tests: an hour or more of load, faults and rescaling (JOBS=2 at a time)
 	$(PYTEST) -m soak --timeout 3600 -v --durations=30
 
-demo: $(DEMO_STAMP) ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
+demo: $(DEMO_STAMP) page ## See a running query rescaled live, 2 → 3 → 2 workers, with nothing lost
 	@scripts/ensure-java $(BIN)/python
 	$(BIN)/anabranch demo
 
@@ -76,6 +91,6 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf $(VENV) dist build ui/node_modules src/anabranch/http/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 	  .hypothesis .coverage spark-warehouse metastore_db derby.log
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,7 @@ FOLDERS = (
     "hosts",
     "faults",
     "spark",
+    "page",
     "cluster",
 )
 """Cheap and telling first: a broken unit fails before a JVM starts."""

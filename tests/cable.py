@@ -27,6 +27,8 @@ class Cable:
         self._forgotten: set[socket.socket] = set()
         self._fillers: list[socket.socket] = []
         self._is_closed = False
+        self.passed_bytes = 0
+        """In both directions."""
         self._listener = self._listen(0)
         self.address = f"{host}:{self._listener.getsockname()[1]}"
         self.heal()
@@ -58,13 +60,11 @@ class Cable:
 
     def close(self) -> None:
         """End everything."""
-        self._is_closed = True
         with self._lock:
+            self._is_closed = True
             sockets = [*self._sockets, *self._fillers, self._listener]
         for each in sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+            _end(each)
 
     def __enter__(self) -> Cable:
         return self
@@ -122,7 +122,10 @@ class Cable:
 
     def _keep(self, *sockets: socket.socket) -> None:
         with self._lock:
+            is_late = self._is_closed
             self._sockets.update(sockets)
+        for each in sockets if is_late else ():
+            _end(each)
 
     def _pass(self, source: socket.socket, sink: socket.socket, lets: threading.Event) -> None:
         """One direction of a connection."""
@@ -143,10 +146,17 @@ class Cable:
                     sink.shutdown(socket.SHUT_WR)
                     return
                 sink.sendall(data)
+                self.passed_bytes += len(data)
             except OSError:
                 with contextlib.suppress(OSError):
                     source.shutdown(socket.SHUT_RDWR)
                 return
+
+
+def _end(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
 
 
 @contextmanager

@@ -24,13 +24,16 @@ MACHINES = tuple(
 FUNCTION_LINES_MAX = 70
 
 TESTS = ROOT / "tests"
-UNIT_TESTS = sorted((TESTS / "unit").rglob("test_*.py"))
+UNIT_TESTS = {TESTS / "unit": SOURCE, ROOT / "benchmarks" / "tests" / "unit": BENCHMARKS}
+"""Each folder, and what it mirrors."""
 TEST_HELPERS = sorted(
     path
     for folder in (TESTS, ROOT / "benchmarks" / "tests")
     for path in folder.rglob("*.py")
     if not path.name.startswith("test_")
 )
+
+CAMEL_CASE = re.compile(r"_?[A-Z]+[a-z]\w*")
 
 PURE_FOLDERS = ("autoscale", "protocol", "migration", "model")
 """Events in, effects out: the same code runs in production and under the simulator."""
@@ -125,6 +128,27 @@ def test_modules_and_public_classes_say_their_purpose(path: Path) -> None:
     assert not silent, "classes without a docstring"
 
 
+def named_at_the_top(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Classes and aliases of types, and whether each is a class."""
+    for node in tree.body:
+        match node:
+            case ast.ClassDef():
+                yield node.name, True
+            case ast.Assign(targets=[ast.Name(id=name)]) if CAMEL_CASE.fullmatch(name):
+                yield name, False
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A class shares its name with nothing. Modules may each have an alias of the same name."""
+    found: dict[str, list[Path]] = {}
+    classes: set[str] = set()
+    for path in MODULES:
+        for name, is_class in named_at_the_top(parse(path)):
+            found.setdefault(name, []).append(path.relative_to(ROOT))
+            classes.update({name} if is_class else ())
+    assert {name: found[name] for name in sorted(classes) if len(found[name]) > 1} == {}
+
+
 @each_module([path for folder in PURE_FOLDERS for path in sorted((SOURCE / folder).rglob("*.py"))])
 def test_pure_folders_touch_nothing_outside(path: Path) -> None:
     assert not IMPURE & set(imported_packages(parse(path)))
@@ -134,10 +158,11 @@ def test_machines_exist() -> None:
     assert all(path in MODULES for path in MACHINES)
 
 
-@each_file(UNIT_TESTS)
+@each_file([path for folder in UNIT_TESTS for path in sorted(folder.rglob("test_*.py"))])
 def test_unit_tests_mirror_the_source(path: Path) -> None:
     """`tests/unit/x/test_y.py` tests the module `x/y.py`, or all of the package `x/y`."""
-    folder = SOURCE / path.parent.relative_to(TESTS / "unit")
+    ((tests, source),) = ((t, s) for t, s in UNIT_TESTS.items() if t in path.parents)
+    folder = source / path.parent.relative_to(tests)
     name = path.stem.removeprefix("test_")
     assert (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import itertools
+import pydoc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +21,36 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
     ]
 )
+SOURCE = ROOT / "src" / "anabranch"
+MODULES = sorted([*SOURCE.rglob("*.py"), *(ROOT / "benchmarks" / "src").rglob("*.py")])
 SENTENCE_CHARACTERS_MAX = 200
 LINE_COLUMNS_MAX = 120
 
 BANNED = {
+    "anew": "again",
     "but for": "except",
     "for ever": "bounded, or forever",
-    "goes on from": "continues from",
+    "go on": "continue",
+    "goes on": "continues",
+    "going on": "continuing",
+    "went on": "continued",
     "in silence": "silently",
     "lately": "recent",
     "mend": "fix",
     "mended": "fixed",
+    "mending": "fixing",
+    "mends": "fixes",
     "shall": "must, or say it plainly",
     "take its place": "replace it",
+    "take the place of": "replace",
     "takes its place": "replaces it",
     "takes the place of": "replaces",
+    "taken its place": "replaced it",
+    "took its place": "replaced it",
+    "that run": "running",
     "that runs": "running",
     "that wait": "deferred",
+    "that waits": "deferred",
     "wherefrom": "from where",
 }
 """Words that read as translated, with what to say instead."""
@@ -179,20 +195,69 @@ def text_of(node: ast.expr) -> str:
             return ""
 
 
+def flaws(text: str) -> list[str]:
+    """What a text has that the documents may not have."""
+    long = [part for part in END_OF_SENTENCE.split(text) if len(part) > SENTENCE_CHARACTERS_MAX]
+    return long + [word for word in BANNED if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+
+
+def flaws_of(texts: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{where}: {flaw}" for where, text in texts for flaw in flaws(text)]
+
+
 def test_messages_of_errors_are_plain() -> None:
-    found = [
-        (path.name, text)
-        for folder in (ROOT / "src", ROOT / "benchmarks" / "src")
-        for path in folder.rglob("*.py")
-        for text in messages(path)
-    ]
+    found = [(path.name, text) for path in MODULES for text in messages(path)]
     assert len(found) > 100
-    long = [
-        text
-        for _, text in found
-        for part in END_OF_SENTENCE.split(text)
-        if len(part) > SENTENCE_CHARACTERS_MAX
-    ]
-    assert not long
-    words = re.compile(r"\b(" + "|".join(map(re.escape, [*BANNED, "anew", "goes on"])) + r")\b")
-    assert not [(name, text) for name, text in found if words.search(text.lower())]
+    assert not flaws_of(found)
+
+
+def helps(path: Path) -> Iterator[str]:
+    """What the command line says of itself."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg in ("help", "description", "epilog"):
+            yield text_of(node.value)
+
+
+def test_help_of_commands_is_plain() -> None:
+    found = [(path.name, text) for path in MODULES if "cli" in path.parts for text in helps(path)]
+    assert len(found) > 100
+    assert not flaws_of(found)
+
+
+def referenced() -> set[Path]:
+    """Modules whose docstrings are pages of the reference."""
+    found: set[Path] = set()
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        directives = r"\.\. auto\w+:: ([\w.]+)"
+        for name in re.findall(directives, page.read_text(encoding="utf-8")):
+            target = pydoc.locate(name)
+            assert target is not None, name
+            classes = target.__mro__ if isinstance(target, type) else (target,)
+            files = {inspect.getsourcefile(c) for c in classes if c is not object}  # type: ignore[arg-type]
+            found.update(Path(file) for file in files if file and SOURCE in Path(file).parents)
+    return found
+
+
+CODE_OR_TREE = re.compile(r"^ *(?:>>>|[├└│]|def )", re.MULTILINE)
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """Paragraphs of its module, classes, functions and fields."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            for paragraph in inspect.cleandoc(str(node.value.value)).split("\n\n"):
+                if not CODE_OR_TREE.search(paragraph):
+                    yield from by_indentation(paragraph)
+
+
+def by_indentation(paragraph: str) -> Iterator[str]:
+    """Names of parameters are not part of the sentences below them."""
+    lines = paragraph.splitlines()
+    for _, some in itertools.groupby(lines, lambda line: len(line) - len(line.lstrip())):
+        yield " ".join(line.strip() for line in some)
+
+
+def test_docstrings_of_the_reference_are_plain() -> None:
+    found = [(path.name, text) for path in sorted(referenced()) for text in docstrings(path)]
+    assert len(found) > 100
+    assert not flaws_of(found)

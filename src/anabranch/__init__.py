@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from anabranch.service import StateService
     from anabranch.spark.handback import Restoring, initial_state, source_offsets
     from anabranch.spark.hosts import SparkHosts
+    from anabranch.spark.query_progress import ProgressListener, QueryProgress
     from anabranch.spark.state_source import register
 
 __all__ = [
     "ColumnarProcessor",
     "JoinedHosts",
     "KeyedBatch",
+    "ProgressListener",
+    "QueryProgress",
     "Restoring",
     "Savepoint",
     "SparkHosts",
@@ -32,11 +35,14 @@ __all__ = [
 ]
 
 _COLUMNAR = "anabranch.processor.columnar.api"
+_PROGRESS = "anabranch.spark.query_progress"
 _EXPORTING = "anabranch.spark.handback"
 _HOMES = {
     "ColumnarProcessor": _COLUMNAR,
     "JoinedHosts": "anabranch.coordinator.joined_hosts",
     "KeyedBatch": _COLUMNAR,
+    "ProgressListener": _PROGRESS,
+    "QueryProgress": _PROGRESS,
     "Restoring": _EXPORTING,
     "Savepoint": "anabranch.durability.savepoint",
     "SparkHosts": "anabranch.spark.hosts",

@@ -17,7 +17,7 @@ AnabranchError                    a PySparkException: `getCondition()`, `getMess
 │   ├── AccessRefused             a certificate or a token is not accepted; asking again is no use
 │   ├── NotReachable              it has ended, or its host is cut off
 │   └── NotRunning                nobody listens for a location
-├── ReconfigurationFailed         a move could not be completed; the query goes on
+├── ReconfigurationFailed         a move could not be completed; the query continues
 │   └── StaleRouting              key groups have changed owners since the caller looked
 └── ProtocolViolation             a bug in Anabranch: an event that its phase does not allow
 """
@@ -170,7 +170,7 @@ class NotReachable(ServiceUnavailable):
 
 
 class ReconfigurationFailed(AnabranchError):
-    """A move could not be completed; the query goes on with the owners that it has."""
+    """A move could not be completed; the query continues with the owners that it has."""
 
     condition = "RECONFIGURATION_FAILED"
 

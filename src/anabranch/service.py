@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.coordinator.autoscaler import Autoscaler
 from anabranch.coordinator.coordinator import Coordinator
 from anabranch.coordinator.declared_sites import sites_of
@@ -60,9 +61,11 @@ from anabranch.spark.local_dir import local_folder
 from anabranch.spark.plain_rpc import warn_of_plain_rpc
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.python_check import check_python
+from anabranch.spark.service_enable import Enabling, ServiceEnable
 from anabranch.spark.service_takeover import ServiceTakeover
 from anabranch.spark.state_source import register
 from anabranch.state.backend import check_backend
+from anabranch.transport.messages.hosts import StateFolder
 
 __all__ = ["StateService"]
 
@@ -70,6 +73,7 @@ __all__ = ["StateService"]
 class StateService(
     ServiceAutoscale,
     ServiceControl,
+    ServiceEnable,
     ServiceSavepoints,
     ServiceSites,
     ServiceStates,
@@ -106,7 +110,7 @@ class StateService(
         "rocksdb", 1 GiB. With "memory", a limit needs "hybrid": cold state leaves memory, and
         batches read it from the location again.
     local_dir : str, optional
-        With "rocksdb", a folder on a local disk. Default: Spark's `spark.local.dir`.
+        With "rocksdb", a folder on a local disk of each host. Default: Spark's `spark.local.dir`.
     host : str, optional
         Address to listen on, as executors and hosts reach it. Default: loopback; on a cluster, the
         address of Spark's driver (`spark.driver.host`).
@@ -164,7 +168,6 @@ class StateService(
     ...     query.awaitTermination()
     """
 
-    _enabled: Any = None
     _definitions: dict[str, OperatorDefinition]
     _coordinator: Coordinator
 
@@ -205,15 +208,17 @@ class StateService(
         check_backend(backend, state_memory_bytes, local_dir)
         check_checkpoint(checkpoint, snapshot_seconds)
         check_seconds("user_code_timeout_s", user_code_timeout_s)
-        source = source_of(spark, hosts)
-        settings = host_settings(source, host_timeout, no_host_timeout, state_memory_bytes)
+        snapshot_seconds = snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS
+        settings = host_settings(
+            source_of(spark, hosts), host_timeout, no_host_timeout, state_memory_bytes,
+            StateFolder(backend == "rocksdb", local_dir),
+        )  # fmt: skip
         host = host or own_address(spark)
         state = settled_state(state, backend, checkpoint, state_memory_bytes)
-        local_dir = local_folder(spark, backend, local_dir)
+        local_dir = local_folder(spark, backend, local_dir, settings.source is None)
         self._spark, self._clock, self._keyspace = spark, SparkClock(), KeySpace(key_groups, bins)
         self._lanes = min(lanes or spark.sparkContext.defaultParallelism, key_groups)
         self._definitions, self._saving = {}, threading.Lock()
-        register(spark)
         self._python = check_python(spark.sparkContext)
         self._store = open_store(location, fsync, shared)
         self._control = ControlPlane(self._store)
@@ -224,7 +229,7 @@ class StateService(
                 WorkerConfig, host=host, location=self._store.blobs.address, key_groups=key_groups,
                 bins=bins, memory_bytes=memory_bytes, fsync=fsync, shared=shared, state=state,
                 backend=backend, state_memory_bytes=state_memory_bytes, local_dir=local_dir,
-                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds or DEFAULT_SNAPSHOT_SECONDS,
+                checkpoint=checkpoint, snapshot_seconds=snapshot_seconds,
             )  # fmt: skip
             self._coordinator = Coordinator(
                 self._store, self._clock, self._keyspace, workers, make_config, host, start_empty,
@@ -234,17 +239,20 @@ class StateService(
             self._control.stop(is_in_order=False)
             self._store.close()
             raise
-        self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
-        self._scaler = scaler_of(self._coordinator, self._clock, state_memory_bytes, wanted)
-        self._stop_at_exit = self._end_at_exit()
+        self._look_after(wanted, state_memory_bytes)
         self._control.start(self, http, workers, key_groups, checkpoint)
 
-    def _end_at_exit(self) -> weakref.finalize[Any, Any]:
-        """What `stop` does; the end of the program and of the last reference do it too."""
+    def _look_after(self, wanted: AutoscaleSettings, state_memory_bytes: int | None) -> None:
+        """From now on: sites, the number of workers, readers of state.
+
+        The end of the program and of the last reference do what `stop` does.
+        """
+        register(self._spark)
+        self._keeper = SiteKeeper(self._coordinator, self._sites, self._store)
+        self._scaler = scaler_of(self._coordinator, self._clock, state_memory_bytes, wanted)
         parts = self._scaler, self._keeper, self._coordinator, self._store, self._control
-        end = weakref.finalize(self, end_service, *parts)
-        atexit.register(end)
-        return end
+        self._stop_at_exit = weakref.finalize(self, end_service, *parts)
+        atexit.register(self._stop_at_exit)
 
     # -- operators --
 
@@ -262,27 +270,9 @@ class StateService(
         """
         return GroupedStream(self._attach, df, keys, window, self._sites.by(placed_by))
 
-    def enable(
-        self, names: Mapping[str, str] | None = None, *, placed_by: str | None = None
-    ) -> None:
-        """Run PySpark's own `groupBy(...).transformWithState(...)` on this service from now on.
-
-        State is kept under class names, or under those that `names` gives for classes. `placed_by`
-        is as for `group_by`, for streams that are grouped by a column of this name.
-        """
-        from anabranch.spark.enable import MethodTakeover
-
+    def _enabling(self) -> Enabling:
         self._check_running()
-        if self._enabled is None:
-            by, is_free = self._sites.by(placed_by), self._coordinator.bindings.is_free
-            self._enabled = MethodTakeover(self._attach, is_free, names, by)
-            self._enabled.start()
-
-    def disable(self) -> None:
-        """Undo `enable`."""
-        if self._enabled is not None:
-            self._enabled.stop()
-            self._enabled = None
+        return Enabling(self._attach, self._coordinator.bindings.is_free, self._sites)
 
     def _attach(
         self, plan: OperatorPlan, name: str, own_stage: bool, family: str | None = None

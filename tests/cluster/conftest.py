@@ -6,12 +6,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.scene import Scene, Stage
+from tests.cluster.namespaces import need_namespaces
+from tests.cluster.record import RECORD
+from tests.cluster.scene import Scene
+from tests.cluster.scenes import Stage
 
 from anabranch.cli.java import check_java
 from anabranch_bench.testbed.loopback import LoopbackHost
-from anabranch_bench.testbed.namespaces import Network, why_not
+from anabranch_bench.testbed.namespaces import Network
 from anabranch_bench.testbed.standalone import StandaloneCluster
+
+OUTCOME = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test ends with its fixtures: scenes are checked there."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.when == "setup" or report.failed:
+        item.stash[OUTCOME] = report.outcome
+    if report.when == "teardown" and item.stash[OUTCOME] != "skipped":
+        RECORD.end(item.path.stem, item.name, item.stash[OUTCOME])
+    return report  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def _record() -> None:
+    RECORD.begin()
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +53,7 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClu
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
     """Three hosts in namespaces, and one for the driver."""
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with Network(["driver", "h1", "h2", "h3"], tmp_path, disk_bytes={"h3": 16 << 20}) as network:
         yield network
 
@@ -41,8 +61,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 @pytest.fixture(scope="module")
 def stage(kind: type[Scene], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Where the scenes of a module are; it says of which kind they are."""
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     check_java()
     stage = Stage(kind, tmp_path_factory)
     yield stage

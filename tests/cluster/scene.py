@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cluster.leftovers import left_on, wait_for_nothing
+from tests.cluster.record import RECORD
 
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.namespaces import NamespacedHost, Network
-from anabranch_bench.testbed.standalone import StandaloneCluster
+from anabranch_bench.testbed.workload import NOTE_LETTERS
 
 HOSTS = ("h1", "h2", "h3")
 SMALL_DISK = "h3"
@@ -24,19 +24,19 @@ AFTER_TIMEOUT = 10.0
 """Seconds after `host_timeout` within which batches go on, as issue 26 promises."""
 FENCED_SECONDS = HOST_TIMEOUT + 5.0
 """After which no worker runs behind a cut: agents look once a second or so."""
-PORT = 7077
-AGENT, WORKER = "anabranch.cli.main agent", "anabranch worker"
+WORKER, ZYGOTE = "anabranch worker", "anabranch.processes.zygote"
 """Parts of command lines."""
 STEADY_BATCHES = 4
 BATCHES_AFTER = 4
 HANG_SECONDS = 60.0
 """Waited for longer than the limit, so that a slow query can be told from one that hangs."""
-BACK_SECONDS = 15.0
-"""For a host to come back by itself."""
 LATE_SECONDS = 30.0
 """Under some checkpoints, rows of a move come out so much later, at most."""
 WORKERS = 3
 QUERIES = ("totals", "chain")
+LOOKS = "anabranch_bench.testbed.looks"
+MOVE_BYTES_PER_SECOND = 200_000
+"""A move from 3 to 5 workers takes about four seconds then."""
 
 
 class Scene(ABC):
@@ -44,8 +44,9 @@ class Scene(ABC):
 
     lanes = 2
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        """Options of the service."""
+    def __init__(self, folder: Path, letters: int = NOTE_LETTERS, **options: Any) -> None:
+        """Length of the note that each customer has, and options of the service."""
+        self._letters = letters
         self.folder, self._options = folder, options
         self._is_late = options.get("checkpoint") in ("unaligned", "independent")
         self._started = time.time()
@@ -62,10 +63,11 @@ class Scene(ABC):
             self._start_service()
             self.say(f"service with {self.hosts_of_workers()}")
             for operator in QUERIES:
-                self.driver.call("start_query", operator)
+                self.driver.call("start_query", operator, letters=self._letters)
             for operator in QUERIES:
                 self.driver.wait_for("batch", 180, query=operator, number=STEADY_BATCHES)
             self.say(f"{', '.join(QUERIES)} run")
+            self._share_out()
             self._closing = closing.pop_all()
         return self
 
@@ -77,8 +79,8 @@ class Scene(ABC):
         """And whatever it needs."""
 
     @abstractmethod
-    def _start_service(self) -> None:
-        """With its hosts."""
+    def _start_service(self, **more: Any) -> None:
+        """With its hosts; more options."""
 
     @abstractmethod
     def start_again(self, host: NamespacedHost) -> None:
@@ -105,6 +107,10 @@ class Scene(ABC):
         hosts = self.status()["hosts"].items()
         return {worker: host for host, told in hosts for worker in told["workers"]}
 
+    def restarts(self) -> dict[str, int]:
+        """Of each worker."""
+        return {name: told["restarts"] for name, told in self.status()["workers"].items()}
+
     def hosts_there(self) -> set[str]:
         """Hosts that count."""
         return {host for host, told in self.status()["hosts"].items() if "lost" not in told}
@@ -112,6 +118,42 @@ class Scene(ABC):
     def worker_processes(self, host: str) -> list[int]:
         """Of all incarnations."""
         return self.network.hosts[host].find(WORKER)
+
+    def key_groups_of(self, host: str) -> int:
+        """What the workers of a host own."""
+        status = self.status()
+        workers = status["workers"]
+        return sum(workers[name]["key_groups"] for name in status["hosts"][host]["workers"])
+
+    def check_is_used(self, host: str) -> None:
+        """It owns key groups, and lanes run on it: else its loss would show nothing."""
+        owned = self.key_groups_of(host)
+        assert owned, f"{host} owns no key groups."
+        self.say(f"{host} owns {owned} key groups")
+
+    # -- a move under way --
+
+    def begin_move(self, strategy: str) -> int:
+        """From 3 to 5 workers, slowly; a part has been done."""
+        move: int = self.driver.call(
+            "move", "rescale", 5, strategy=strategy, bytes_per_second=MOVE_BYTES_PER_SECOND
+        )
+        self.wait_until("the move is under way", lambda: self._progress_of(move) > 0, 30)
+        return move
+
+    def _progress_of(self, move: int) -> float:
+        progress: float = self.driver.call(f"{LOOKS}:move_state", move)["progress"]
+        return progress
+
+    def cut_during(self, move: int, host: str) -> float:
+        """Cut a host off while it moves; when that was."""
+        self.network.cut(host)
+        cut = time.time()
+        state = self.driver.call(f"{LOOKS}:move_state", move)
+        self.say(f"{host} is cut off, {state['progress']:.0%} of 3 -> 5 workers are done")
+        RECORD.note(progress_at_the_cut=state["progress"])
+        assert not state["is_over"], "The move was over before the cut."
+        return cut
 
     # -- what must hold --
 
@@ -128,16 +170,27 @@ class Scene(ABC):
                     at = self.driver.wait_for("batch", left, at + 0.001, query=operator)["at"]
         except TimeoutError:
             self.driver.dump()
+            self.keep_logs()
             raise
         finally:
             self.say(f"batches, in seconds since then: {self._batches_after(since)}")
         gap = max(self.driver.longest_gap(since, operator) for operator in QUERIES)
         self.say(f"longest gap {gap:.1f} s")
+        RECORD.add("gaps", {"seconds": round(gap, 2), "limit": limit})
+        if gap > limit:
+            self.keep_logs()
         assert gap <= limit, f"{gap:.1f} s without a batch instead of at most {limit:.0f}."
         return gap
 
+    def keep_logs(self) -> None:
+        """Put beside the driver's log what would be gone with the disks of the hosts."""
+        for name in HOSTS:
+            for log in self.network.hosts[name].seen_disk().glob("work/*/*/stderr"):
+                kept = self.folder / f"{name}-executor-{log.parent.name}.log"
+                kept.write_bytes(log.read_bytes())
+
     def _batches_after(self, since: float) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {operator: [] for operator in QUERIES}
+        found: defaultdict[str, list[float]] = defaultdict(list)
         for told in list(self.driver.events):
             if told["event"] == "batch" and told["at"] > since:
                 found[told["query"]].append(round(told["at"] - since, 1))
@@ -153,10 +206,39 @@ class Scene(ABC):
         self.say(f"{what}: after {time.time() - started:.1f} s")
         return time.time() - started
 
+    def wait_until_lost(self, host: str) -> None:
+        """The coordinator has given it up."""
+        limit = HOST_TIMEOUT + AFTER_TIMEOUT
+        self.wait_until(f"{host} is lost", lambda: host not in self.hosts_there(), limit)
+
     def wait_fenced(self, host: str) -> None:
         """No worker of a host that is cut off lives on."""
         fenced = f"no worker lives on {host}, behind its cut"
         self.wait_until(fenced, lambda: not self.worker_processes(host), FENCED_SECONDS)
+
+    def wait_for_nothing(self, agents_stay: bool = False) -> None:
+        """Soon no process, port or folder is left on any host."""
+        hosts = self.network.hosts.values()
+        taken = wait_for_nothing(hosts, FENCED_SECONDS, agents_stay)
+        self.say(f"nothing is left on any host: after {taken:.1f} s")
+        RECORD.note(nothing_left_after=round(taken, 1))
+
+    def go_on_from(self, savepoint: dict[str, Any]) -> None:
+        """All ends; another service at another location goes on from a savepoint."""
+        self.driver.call(f"{LOOKS}:end_for", savepoint)
+        self._start_service(folder="state-restored", restore=savepoint["path"])
+        self.driver.call(f"{LOOKS}:restart_queries")
+        restored = time.time()
+        for operator in QUERIES:
+            last = savepoint["epochs"][operator]
+            self.driver.wait_for("batch", 120, restored, query=operator, number=last + 3)
+        self.say(f"restored from {savepoint['epochs']}: {self.hosts_of_workers()}")
+
+    def check_something_is_there(self) -> None:
+        """Else it would prove nothing that nothing is left."""
+        for name in HOSTS:
+            left = " ".join(left_on(self.network.hosts[name]))
+            assert all(word in left for word in (WORKER, "port", "folder")), f"{name}: {left}"
 
     def check(self) -> None:
         """No query has failed, and everything equals the sequential computation."""
@@ -167,8 +249,15 @@ class Scene(ABC):
         while self._is_late and verdict["wrong"] and time.monotonic() < limit:
             verdict = self.driver.call("check", True, timeout=180)
         self.say(f"checked: {verdict}")
+        RECORD.note(checked=verdict)
         assert verdict["wrong"] == []
         assert verdict["batches"]
+
+    def restart_what_ended(self) -> None:
+        """On their checkpoints, as a user would do."""
+        for told in [e for e in list(self.driver.events) if e["event"] == "ended"]:
+            self.driver.events.remove(told)
+            self.driver.call("restart_query", told["query"])
 
     def is_sound(self) -> bool:
         """Whether another test can go on with it."""
@@ -181,6 +270,10 @@ class Scene(ABC):
             host.go_on()
         for name in HOSTS:
             self.start_again(self.network.hosts[name])
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """A worker for each host: the one whose agent came first may have them all."""
         everyone = set(HOSTS)
         self.wait_until("all hosts are there", lambda: self.hosts_there() == everyone, 120)
         self.rescale(WORKERS, strategy="pause")
@@ -200,93 +293,7 @@ class Scene(ABC):
         """Of a move that has to end in time."""
         found: dict[str, Any] = self.driver.call("report", number, limit, timeout=limit + 30)
         self.say(f"{found['strategy']}: {found['outcome']}, {found['seconds']:.1f} s")
+        names = ("strategy", "outcome", "seconds", "pause_seconds", "groups", "bytes")
+        RECORD.add("moves", {name: found[name] for name in names})
         assert found["is_over"], found
         return found
-
-
-class JoinedScene(Scene):
-    """Spark on the driver's host only; an agent on each other one, started by hand."""
-
-    def _start_driver(self, closing: ExitStack) -> Driver:
-        return Driver(self.driver_host, "local[2]", self.folder / "app")
-
-    def _start_service(self) -> None:
-        token = self.folder / "token"
-        token.write_text(secrets.token_hex(16))
-        source = {"expect": len(HOSTS), "port": PORT, "token_file": str(token)}
-        started = self.driver.send(
-            "start_service",
-            hosts=["anabranch.coordinator.joined_hosts:JoinedHosts", source],
-            workers=WORKERS,
-            lanes=self.lanes,
-            host=self.driver_host.address,
-            host_timeout=HOST_TIMEOUT,
-            **self._options,
-        )
-        for name in HOSTS:
-            self.start_again(self.network.hosts[name])
-        started(120)
-
-    def start_again(self, host: NamespacedHost) -> None:
-        """As a person at the edge would."""
-        if host.find(AGENT):
-            return
-        words = [sys.executable, "-m", "anabranch.cli.main", "agent", "--keep-trying"]
-        words += ["--join", f"{self.driver_host.address}:{PORT}", "--host", host.name]
-        words += ["--token-file", str(self.folder / "token")]
-        host.start(words, self.folder / f"{host.name}-agent.log")
-
-
-class SparkScene(Scene):
-    """A standalone Spark cluster: executors, lanes and workers are on the hosts."""
-
-    lanes = 4
-    cluster: StandaloneCluster
-
-    def _start_driver(self, closing: ExitStack) -> Driver:
-        hosts = [self.network.hosts[name] for name in HOSTS]
-        self.cluster = StandaloneCluster(self.driver_host, hosts, self.folder)
-        closing.enter_context(self.cluster)
-        # Agents take no slot of lanes then.
-        settings = {"spark.task.cpus": "0.99"}
-        return Driver(self.driver_host, self.cluster.url, self.folder / "app", settings)
-
-    def _start_service(self) -> None:
-        self.driver.call(
-            "start_service",
-            workers=WORKERS,
-            lanes=self.lanes,
-            host=self.driver_host.address,
-            host_timeout=HOST_TIMEOUT,
-            **self._options,
-        )
-
-    def start_again(self, host: NamespacedHost) -> None:
-        """After a long cut Spark's worker and master may not find each other for minutes."""
-        limit = time.monotonic() + BACK_SECONDS
-        while time.monotonic() < limit:
-            if host.name in self.hosts_there():
-                return
-            time.sleep(0.5)
-        host.kill()
-        self.cluster.start_worker(host)
-
-
-class Stage:
-    """Makes a scene when there is none that can be used: to start one takes longer than a test."""
-
-    def __init__(self, kind: type[Scene], factory: pytest.TempPathFactory) -> None:
-        self._kind, self._factory = kind, factory
-        self._closing = ExitStack()
-        self._scene: Scene | None = None
-
-    def scene(self) -> Scene:
-        """The one that there is, or a new one."""
-        if self._scene is None:
-            self._scene = self._closing.enter_context(self._kind(self._factory.mktemp("scene")))
-        return self._scene
-
-    def clear(self) -> None:
-        """The next test gets a new one."""
-        self._scene = None
-        self._closing.close()

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cluster.namespaces import need_namespaces
 from tests.interrupted import interrupt
 
 from anabranch.cli.main import added_commands
-from anabranch_bench.testbed.namespaces import why_not
 
 pytestmark = [pytest.mark.netns, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -23,8 +23,7 @@ OURS = ("anabranch", "org.apache.spark.deploy")
 
 @pytest.fixture(autouse=True)
 def _can_run() -> None:
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     assert "demo-cluster" in added_commands(), "Run `pip install -e ./benchmarks` again."
 
 

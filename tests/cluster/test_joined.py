@@ -12,21 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import faults
-from tests.cluster.scene import (
-    AFTER_TIMEOUT,
-    AGENT,
-    FENCED_SECONDS,
-    HOST_TIMEOUT,
-    HOSTS,
-    JoinedScene,
-    Scene,
-    Stage,
-)
+from tests.cluster import faults, kinds, sites
+from tests.cluster.leftovers import AGENT
+from tests.cluster.namespaces import need_namespaces
+from tests.cluster.scene import AFTER_TIMEOUT, HOST_TIMEOUT, SMALL_DISK, Scene
+from tests.cluster.scenes import JoinedScene, Stage
 
 from anabranch.migration.strategies import STRATEGIES
-from anabranch_bench.testbed.namespaces import why_not
-from anabranch_bench.testbed.workload import CUSTOMERS
+from anabranch_bench.testbed.workload import SITES
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,15 +34,7 @@ def kind() -> type[Scene]:
 )
 def test_cut_off_for_ever_during_a_move(scene: Scene, strategy: str) -> None:
     """Batches go on without the host; its workers end by themselves, behind the cut."""
-    move = scene.driver.call("move", "rescale", 5, strategy=strategy)
-    scene.network.cut("h1")
-    cut = time.time()
-    scene.say("h1 is cut off, 3 -> 5 workers are under way")
-    scene.batches_go_on(cut, HOST_TIMEOUT + AFTER_TIMEOUT)
-    scene.wait_fenced("h1")
-    scene.report(move)
-    scene.batches_go_on(time.time(), 30)
-    assert "h1" not in scene.hosts_of_workers().values()
+    faults.cut_off_during_a_move(scene, strategy)
 
 
 @pytest.mark.soak
@@ -67,49 +52,53 @@ def test_an_agent_that_ends_without_a_word(scene: Scene) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"backend": "rocksdb", "state_memory_bytes": 64 << 20},
-        {"state": "hybrid", "state_memory_bytes": 1 << 20},
-        {"state": "remote"},
-        {"checkpoint": "full"},
-        {"checkpoint": "unaligned"},
-        {"checkpoint": "independent", "snapshot_seconds": 5},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
+@pytest.mark.parametrize("options", kinds.OF_STATE, ids=kinds.name_of)
 def test_kinds_of_state(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Out and in over hosts, a savepoint, the reader, and the loss of a host."""
-    if reason := why_not():
-        pytest.skip(reason)
+    need_namespaces()
     with JoinedScene(tmp_path, **options) as scene:
-        assert scene.rescale(5)["outcome"] == "done"
+        kinds.check(scene, options, AGENT)
+
+
+@pytest.mark.soak
+def test_a_full_disk_under_rocksdb(tmp_path: Path) -> None:
+    """Key groups come to a host that cannot keep them: queries end with a clear error, and go on
+    once there is room, with nothing lost or doubled."""
+    need_namespaces()
+    with JoinedScene(tmp_path, backend="rocksdb", state_memory_bytes=64 << 20) as scene:
+        host = scene.network.hosts[SMALL_DISK]
+        host.fill_disk()
+        assert host.free_bytes() < faults.NEARLY_NOTHING
+        move = scene.driver.call("move", "rescale", 6)
+        error = scene.driver.wait_for("ended", 120)["error"]
+        assert "No space left" in error
+        assert str(host.disk) in error
+        time.sleep(faults.FULL_SECONDS)
+        assert host.free_bytes() < faults.NEARLY_NOTHING
+        host.free_disk()
+        scene.restart_what_ended()
+        scene.batches_go_on(time.time(), HOST_TIMEOUT + AFTER_TIMEOUT)
+        scene.report(move)
+        assert scene.rescale(6)["outcome"] == "done"
         scene.check()
-        scene.driver.call("service", "savepoint", "across")
-        start = time.time()
-        assert scene.network.hosts["h1"].kill(AGENT)
-        scene.batches_go_on(start, HOST_TIMEOUT + AFTER_TIMEOUT)
-        assert scene.rescale(2)["outcome"] == "done"
-        scene.check()
-        if options.get("checkpoint") not in ("unaligned", "independent"):
-            assert scene.driver.call("read_state", "totals") == CUSTOMERS
+
+
+@pytest.mark.soak
+def test_a_site_goes_to_its_host_which_is_cut_off_and_returns(tmp_path: Path) -> None:
+    need_namespaces()
+    with JoinedScene(tmp_path, sites=list(SITES)) as scene:
+        assert sites.go_and_come_back(scene) == 1.0, "All lanes are on the driver's host."
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("end", ["stop", "SIGINT", "SIGKILL"])
 def test_nothing_is_left_on_any_host(stage: Stage, end: str) -> None:
     scene = stage.scene()
+    scene.check_something_is_there()
     try:
         if end == "stop":
             scene.driver.call("stop_service")
         else:
             scene.driver_host.signal(signal.Signals[end], "driver_program")
-        for host in HOSTS:
-            scene.wait_until(
-                f"no worker is left on {host}",
-                lambda host=host: not scene.worker_processes(host),  # type: ignore[misc]
-                FENCED_SECONDS,
-            )
+        scene.wait_for_nothing(agents_stay=True)
     finally:
         stage.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.leftovers import left_on, wait_for_nothing
 
 from anabranch_bench.testbed.driver import Driver
 from anabranch_bench.testbed.hosts import Host
@@ -25,10 +27,10 @@ WORKER = "anabranch worker"
 def driver(
     loopback: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:
-    """An application with a service that has the defaults of a cluster."""
+    """A service with the defaults of a cluster, state on disk, and TLS as beyond loopback."""
     folder = tmp_path_factory.mktemp("application")
     with Driver(loopback.master, loopback.url, folder, {"spark.task.cpus": "0.99"}) as driver:
-        driver.call("start_service", workers=4, lanes=4)
+        driver.call("start_service", workers=4, lanes=4, backend="rocksdb", tls=True)
         until(lambda: all_up(driver), driver)
         yield driver
 
@@ -60,6 +62,12 @@ def others_after(seen: set[str], driver: Driver) -> set[str]:
     until(lambda: seen.isdisjoint(agents(driver).values()), driver)
     until(lambda: len(agents(driver)) == 2 and all_up(driver), driver)
     return set(agents(driver).values())
+
+
+def state_on_disk(host: Host) -> list[str]:
+    """Files of RocksDB in the folder that Spark has given the host's executor."""
+    pattern = f"{host.disk}/**/blockmgr-*/anabranch-scratch-*/**/CURRENT"
+    return glob.glob(pattern, recursive=True)  # not Path.glob: folders may go meanwhile
 
 
 def parent(pid: int) -> int:
@@ -116,6 +124,7 @@ def test_the_end_of_an_executor_and_a_host_that_hangs(
     assert report["counters"]["bytes_across_hosts"] > 0
     until(lambda: all_up(driver), driver)
     assert {len(shown["workers"]) for shown in status(driver)["hosts"].values()} == {2}
+    until(lambda: [len(state_on_disk(host)) for host in (h1, h2)] == [2, 2], driver)
 
     h2.hang()
     hung = time.time()
@@ -130,16 +139,17 @@ def test_the_end_of_an_executor_and_a_host_that_hangs(
     assert driver.call("check")["wrong"] == []
 
 
-def test_nothing_is_left(loopback: StandaloneCluster, driver: Driver) -> None:
+def test_nothing_is_left(loopback: StandaloneCluster, driver: Driver, tmp_path: Path) -> None:
     """Neither by a service that is stopped, nor by a driver that is killed."""
 
-    def is_left() -> bool:
-        return any(host.find(WORKER) + host.find(ZYGOTE) for host in loopback.workers)
-
+    assert all(left_on(host) for host in loopback.workers)
     driver.call("stop_service")
-    until(lambda: not is_left(), driver, 20)
-    driver.call("start_service", workers=2, lanes=2)
+    wait_for_nothing(loopback.workers, 20)
+    assert not state_on_disk(loopback.workers[0])
+    wanted = tmp_path / "data" / "state"
+    driver.call("start_service", workers=2, lanes=2, backend="rocksdb", local_dir=str(wanted))
     until(lambda: all_up(driver), driver)
-    assert is_left()
+    assert all(left_on(host) for host in loopback.workers)
+    assert wanted.is_dir(), "agents have not made the folder"
     driver.kill()
-    until(lambda: not is_left(), driver, 40)
+    wait_for_nothing(loopback.workers, 40)

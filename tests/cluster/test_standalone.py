@@ -26,7 +26,9 @@ def test_state_in_the_drivers_machine_and_lanes_on_hosts(
     loopback: StandaloneCluster, driver: Driver
 ) -> None:
     """Rescaled under load; then a host loses its executor."""
-    driver.call("start_service", "driver", workers=2, lanes=4, host=loopback.master.address)
+    driver.call(
+        "start_service", "driver", workers=2, lanes=4, host=loopback.master.address, tls=True
+    )
     driver.call("start_query", "totals")
     driver.wait_for("batch", 120)
     number = driver.call("move", "rescale", 3)

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cluster.leftovers import left_on
+from tests.cluster.namespaces import need_namespaces
 
 from anabranch_bench.testbed.hosts import Host
 from anabranch_bench.testbed.loopback import LoopbackHost
-from anabranch_bench.testbed.namespaces import Network, why_not
+from anabranch_bench.testbed.namespaces import Network
 
 SECONDS = 10.0
 ECHO = """
@@ -46,6 +48,30 @@ def become(is_so: Callable[[], bool]) -> bool:
     return True
 
 
+LEAVE = """
+import socket, sys, tempfile
+server = socket.create_server((sys.argv[2], 0))
+tempfile.mkdtemp(prefix="anabranch-scratch-")
+server.accept()
+"""
+
+
+def test_what_is_left_on_a_host_is_found(tmp_path: Path) -> None:
+    """A process, its port, a folder."""
+    host = LoopbackHost("h1", "127.0.0.2", tmp_path)
+    try:
+        assert left_on(host) == []
+        host.start(
+            [sys.executable, "-c", LEAVE, "anabranch worker", host.address], tmp_path / "log"
+        )
+        assert become(lambda: len(left_on(host)) == 4)  # with its leash
+        assert {found.split()[0] for found in left_on(host)} == {"process", "port", "folder"}
+        host.kill("anabranch worker")
+        assert become(lambda: [found.split()[0] for found in left_on(host)] == ["folder"])
+    finally:
+        host.close()
+
+
 @pytest.mark.netns
 def test_cables_between_hosts(network: Network, tmp_path: Path) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
@@ -61,6 +87,12 @@ def test_cables_between_hosts(network: Network, tmp_path: Path) -> None:
     network.cut("h1", "in")
     assert not reaches(h1, "h2")
     assert reaches(network.hosts["h3"], "h2")
+    network.heal("h1")
+    network.wall("h1", "h2", 7000)
+    assert not reaches(h1, "h2")
+    assert reaches(h2, "h1")
+    assert reaches(network.hosts["h3"], "h2")
+    assert network.walled() > 0
     network.heal("h1")
     network.delay("h1", 0.3)
     started = time.monotonic()
@@ -80,6 +112,7 @@ def test_hosts_hang_fill_up_and_lose_power(network: Network, tmp_path: Path) -> 
     save = [sys.executable, "-c", "open('more', 'wb').write(bytes(1 << 20))"]
     writer = ["sh", "-c", f'cd "$TMPDIR" && {save[0]} -c "{save[2]}"']
     h3.fill_disk()
+    assert h3.free_bytes() == 0
     assert h3.start(writer, Path(os.devnull)).wait(SECONDS) != 0
     h3.free_disk()
     assert h3.start(writer, Path(os.devnull)).wait(SECONDS) == 0
@@ -111,8 +144,8 @@ def make(kind: str, folder: Path) -> Host:
 @pytest.mark.parametrize("kind", ["loopback", pytest.param("netns", marks=pytest.mark.netns)])
 def test_hosts_end_with_who_made_them(kind: str, tmp_path: Path) -> None:
     """Also after kill -9: no process, no device."""
-    if kind == "netns" and (reason := why_not()):
-        pytest.skip(reason)
+    if kind == "netns":
+        need_namespaces()
     maker = subprocess.Popen(
         [sys.executable, "-c", MAKER, kind, str(tmp_path)],
         stdin=subprocess.PIPE,

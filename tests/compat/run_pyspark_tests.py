@@ -3,7 +3,9 @@
 For whoever has them: they are in Spark's sources, not in the package `pyspark`. pytest does not run
 this. Say where the folder `python` of a checkout of the same release is:
 
-    python tests/compat/run_pyspark_tests.py SPARK/python [-k PART_OF_A_NAME] [--on-spark]
+    python tests/compat/run_pyspark_tests.py SPARK/python [-k PART_OF_A_NAME] [--on-spark] [--v2]
+
+docs/migrating.md has what the last run said.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,10 @@ MODULES = (
     "test_pandas_transform_with_state",
     "test_pandas_transform_with_state_state_variable",
 )
+
+V2 = tuple(f"{name}_checkpoint_v2" for name in MODULES)
+"""The same tests with version 2 of the format of Spark's own checkpoints, which nothing here reads:
+with --v2 only."""
 
 LANES = 5
 """As many as the tests have shuffle partitions: some take the first row of what is in no order."""
@@ -49,7 +55,7 @@ EXCLUDED_WITH_VARIABLES = {
 
 def reason(module: str, name: str) -> str | None:
     """Why a test is left out."""
-    more = EXCLUDED_WITH_VARIABLES if module.endswith("state_variable") else {}
+    more = EXCLUDED_WITH_VARIABLES if "state_variable" in module else {}
     return {**EXCLUDED, **more}.get(name)
 
 
@@ -68,9 +74,9 @@ def with_tests_of(folder: Path) -> Any:
     return helper
 
 
-def cases(on_spark: bool) -> Iterator[type[unittest.TestCase]]:
+def cases(modules: Sequence[str], on_spark: bool) -> Iterator[type[unittest.TestCase]]:
     """Their test cases, each with a service of its own."""
-    for name in MODULES:
+    for name in modules:
         try:
             module = importlib.import_module(f"{PACKAGE}.streaming.{name}")
         except ModuleNotFoundError as error:
@@ -110,20 +116,22 @@ def enabled(case: Any) -> type[unittest.TestCase]:
     return Enabled
 
 
-def suite(part: str, on_spark: bool) -> unittest.TestSuite:
-    """All that are not left out."""
-    found = unittest.TestSuite()
+def suite(modules: Sequence[str], part: str, on_spark: bool) -> tuple[unittest.TestSuite, int]:
+    """All that are not left out, and how many are."""
+    found, left_out = unittest.TestSuite(), 0
     loader = unittest.TestLoader()
-    for case in cases(on_spark):
+    for case in cases(modules, on_spark):
         chosen = unittest.TestSuite()  # of its own, so that it is set up once
-        for name in loader.getTestCaseNames(case):
+        names = loader.getTestCaseNames(case)
+        for name in (name for name in names if part in f"{case.__name__}.{name}"):
             why = None if on_spark else reason(case.__module__, name)
             if why is not None:
+                left_out += 1
                 sys.stderr.write(f"left out: {case.__name__}.{name}: it {why}\n")
-            elif part in f"{case.__name__}.{name}":
+            else:
                 chosen.addTest(case(name))
         found.addTest(chosen)
-    return found
+    return found, left_out
 
 
 def main() -> int:
@@ -132,11 +140,18 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="folder python of a checkout of Spark")
     parser.add_argument("-k", default="", metavar="PART", help="only tests with this in their name")
     parser.add_argument("--on-spark", action="store_true", help="without the service, to compare")
+    parser.add_argument("--v2", action="store_true", help="the modules *_checkpoint_v2 instead")
     args = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with_tests_of(args.folder.resolve())
-    result = unittest.TextTestRunner(verbosity=2).run(suite(args.k, args.on_spark))
+    chosen, left_out = suite(V2 if args.v2 else MODULES, args.k, args.on_spark)
+    result = unittest.TextTestRunner(verbosity=2).run(chosen)
+    bad, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+    passed, all_of_them = result.testsRun - bad - skipped, result.testsRun + left_out
+    sys.stdout.write(
+        f"{passed} of {all_of_them} pass, {bad} fail, Spark skips {skipped}, {left_out} left out\n"
+    )
     return 0 if result.wasSuccessful() else 1
 
 

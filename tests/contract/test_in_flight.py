@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.cable import Cable
+from tests.cable import Cable, cable_to
 from tests.contract.test_transport import SCHEMA, Echo, batch, header, question
 
 from anabranch.errors import CallTimedOut, NotReachable
@@ -26,6 +26,7 @@ from anabranch.transport.server import Server
 from anabranch.transport.signs_of_life import Item
 
 WAIT = 20
+TOKEN = "secret"
 BIG = pa.record_batch({"v": pa.array(range(1 << 20), pa.int64())})
 
 
@@ -42,6 +43,9 @@ class Slow(Echo):
         return super().call(request)
 
     def exchange(self, header: Any, rows: Iterator[pa.RecordBatch]) -> Any:
+        if header.operator == "greedy":
+            for _ in rows:
+                self.begun.set()
         if header.operator == "deaf":
             self.begun.set()
             assert self.go_on.wait(WAIT)
@@ -64,7 +68,7 @@ def slow() -> Iterator[Slow]:
 
 @pytest.fixture
 def cable(slow: Slow) -> Iterator[Cable]:
-    server = Server("127.0.0.1", Access("secret"), slow)
+    server = Server("127.0.0.1", Access(TOKEN), slow)
     with Cable(server.address) as cable:
         yield cable
     slow.go_on.set()
@@ -73,7 +77,7 @@ def cable(slow: Slow) -> Iterator[Cable]:
 
 @pytest.fixture
 def peer(cable: Cable) -> Peer:
-    return Peer(cable.address, Credentials("secret"), "The worker")
+    return Peer(cable.address, Credentials(TOKEN), "The worker")
 
 
 def begun(work: Callable[[], object]) -> Future[object]:
@@ -122,11 +126,31 @@ def test_what_goes_to_a_dead_process_ends_at_once(
     time.sleep(0.3)
     assert not call.done(), "no socket notices it"
     started = time.monotonic()
-    IN_FLIGHT.gone(cable.address)
+    IN_FLIGHT.gone(TOKEN, cable.address)
     with pytest.raises(NotReachable, match="The worker is gone, says the coordinator"):
         call.result(WAIT)
     assert time.monotonic() - started < 2
     assert not IN_FLIGHT.count(cable.address)
+
+
+def test_bytes_on_the_way_do_not_hold_up_the_end_of_a_call(slow: Slow) -> None:
+    """gRPC waits until the kernel has sent them. It has some in about every second round."""
+    slow.go_on.set()
+    server = Server("127.0.0.1", Access(TOKEN), slow)
+    try:
+        for _ in range(6):
+            with cable_to(server.address) as cable:
+                slow.begun.clear()
+                peer = Peer(cable.address, Credentials(TOKEN), "The worker")
+                call = begun(lambda peer=peer: write_for_ever(peer.exchange(header("greedy"))))  # type: ignore[misc]
+                assert slow.begun.wait(WAIT)
+                cable.cut()
+                time.sleep(0.2)
+                IN_FLIGHT.gone(TOKEN, cable.address)
+                with pytest.raises(NotReachable, match="is gone"):
+                    call.result(8)
+    finally:
+        server.stop()
 
 
 @EVERY_WAY
@@ -183,7 +207,7 @@ def test_a_unary_call_ends_at_its_deadline(peer: Peer, cable: Cable, slow: Slow)
 
 def test_nothing_is_begun_where_nobody_is(peer: Peer, slow: Slow, cable: Cable) -> None:
     slow.go_on.set()
-    IN_FLIGHT.gone(cable.address)
+    IN_FLIGHT.gone(TOKEN, cable.address)
 
     def unary(peer: Peer) -> object:
         return peer.call(question("hello"), WAIT)
@@ -192,8 +216,20 @@ def test_nothing_is_begun_where_nobody_is(peer: Peer, slow: Slow, cable: Cable) 
         with pytest.raises(NotReachable, match="is gone") as raised:
             way(peer)
         assert raised.value.address == cable.address
-    IN_FLIGHT.here(cable.address)  # another process has the port now
+    IN_FLIGHT.here(TOKEN, cable.address)  # another process has the port now
     peer.call(question("hello"), WAIT)
+
+
+def test_what_another_service_says_of_an_address_does_not_count(
+    peer: Peer, slow: Slow, cable: Cable
+) -> None:
+    """Its worker had the port before; its coordinator may be late to notice the end."""
+    call = begun(lambda: peer.call_patiently(question("hello")))
+    assert slow.begun.wait(WAIT)
+    IN_FLIGHT.gone("token of another service", cable.address)
+    slow.go_on.set()
+    assert call.result(WAIT) is not None
+    assert peer.call(question("hello"), WAIT) is not None
 
 
 def test_a_new_connection_to_a_host_that_is_cut_off_fails_soon(peer: Peer, cable: Cable) -> None:
@@ -214,10 +250,10 @@ def test_the_host_of_a_busy_process_answers(peer: Peer, cable: Cable) -> None:
 def test_many_calls_end_together_safely(peer: Peer, slow: Slow, cable: Cable) -> None:
     """Those that open, read and write, and those that end by themselves at that moment."""
     for _ in range(5):
-        IN_FLIGHT.here(cable.address)
+        IN_FLIGHT.here(TOKEN, cable.address)
         calls = [begun(lambda way=way: way(peer)) for way in WAYS.values() for _ in range(6)]  # type: ignore[misc]
         time.sleep(0.05)
-        IN_FLIGHT.gone(cable.address)
+        IN_FLIGHT.gone(TOKEN, cable.address)
         for call in calls:
             with pytest.raises(NotReachable):
                 call.result(WAIT)

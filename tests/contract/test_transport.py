@@ -192,6 +192,31 @@ def test_a_new_process_on_the_port_of_a_dead_one_is_reached_at_once() -> None:
         assert peer.call(Ping(), 20) == Nothing()
 
 
+def test_a_server_stops_although_a_call_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so, and goes on: the call ends with the process."""
+    begun, end = threading.Event(), threading.Event()
+
+    class Stuck(Echo):
+        def call(self, request: Request) -> object:
+            begun.set()
+            end.wait(60)
+            return super().call(request)
+
+    monkeypatch.setattr("anabranch.transport.server.STOP_SECONDS_MAX", 0.2)
+    server = Server("127.0.0.1", Access("secret"), Stuck())
+    peer = Peer(server.address, Credentials("secret"), "The peer")
+    caller = threading.Thread(target=lambda: peer.call(question("hello"), 60))
+    caller.start()
+    assert begun.wait(20)
+    server.stop()
+    assert f"Calls at {server.address} do not end" in caplog.text
+    end.set()
+    caller.join(20)
+    assert not caller.is_alive()
+
+
 FORGETTING = """
 import threading, time
 from anabranch.transport import client

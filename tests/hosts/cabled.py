@@ -1,102 +1,98 @@
-"""Workers as processes, each behind a cable of its own that can be cut and never healed."""
+"""Hosts with agents, all of whose connections go through cables that can be cut, and stay cut.
+
+A cut host does not reach the coordinator, and nobody reaches its workers. What its workers would
+begin with those of other hosts is not cut: nothing tells whose cable that is.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.cable import Cable
-from tests.integration.streaming import MovingCluster
+from tests.hosts.agents import AgentCluster
 
+from anabranch.coordinator import service_hosts
+from anabranch.coordinator.cluster_launcher import ClusterLauncher, RemoteWorker
+from anabranch.coordinator.host_registry import HostRegistry
 from anabranch.model.ids import HostId
-from anabranch.processes.launcher import LocalLauncher, LocalWorker
 from anabranch.processes.worker_config import WorkerConfig
 
-
-class CabledWorker:
-    """A worker whose address is that of its cable."""
-
-    def __init__(self, worker: LocalWorker, on_exit: Callable[[str], None]) -> None:
-        self._worker = worker
-        self._on_exit = on_exit
-        self.cable = Cable(worker.address)
-        self.is_lost = False
-
-    @property
-    def host(self) -> HostId:
-        return self._worker.host
-
-    @property
-    def address(self) -> str:
-        return self.cable.address
-
-    @property
-    def pid(self) -> int:
-        return self._worker.pid
-
-    def stop(self) -> None:
-        if not self.is_lost:
-            self._worker.stop()
-
-    def kill(self) -> None:
-        if not self.is_lost:
-            self._worker.kill()
-
-    def dump(self) -> None:
-        pass
-
-    def lose(self) -> None:
-        """What the registry does when its host is lost; the process lives on, as a zombie."""
-        self.is_lost = True
-        self._on_exit("its host is lost.")
-
-    def end(self) -> None:
-        """Whatever has become of it."""
-        self.is_lost = False
-        self._worker.kill()
-        self.cable.close()
+HOST_TIMEOUT = 3.0
 
 
-class CabledLauncher:
-    """Starts workers behind cables."""
+class CabledLauncher(ClusterLauncher):
+    """Workers' addresses are those of their cables; they call the coordinator by their host's."""
 
-    def __init__(self) -> None:
-        self._local = LocalLauncher()
-        self.all: list[CabledWorker] = []
-        self.newest: dict[str, CabledWorker] = {}
+    def __init__(self, registry: HostRegistry) -> None:
+        super().__init__(registry)
+        self.lines: dict[str, Cable] = {}
+        """From each host to the coordinator."""
+        self.cables: defaultdict[str, list[Cable]] = defaultdict(list)
+        """To the workers that a host has ever had."""
+        self.addresses: dict[str, str] = {}
+        """Of the newest process of each worker, as others know it."""
 
     def start(
         self, config: WorkerConfig, host: HostId, on_exit: Callable[[str], None]
-    ) -> CabledWorker:
-        started: list[CabledWorker] = []
+    ) -> RemoteWorker:
+        if config.coordinator is not None:
+            config = replace(config, coordinator=self.lines[host].address)
+        worker = super().start(config, host, on_exit)
+        cable = Cable(worker.address)
+        self.cables[host].append(cable)
+        worker.address = self.addresses[config.worker] = cable.address
+        return worker
 
-        def ended(reason: str) -> None:
-            if not started or not started[0].is_lost:
-                on_exit(reason)
-
-        started.append(CabledWorker(self._local.start(config, host, ended), on_exit))
-        self.all += started
-        self.newest[config.worker] = started[0]
-        return started[0]
-
-    def close(self) -> None:
-        for worker in self.all:
-            worker.end()
-        self._local.close()
+    def cables_of(self, host: str) -> list[Cable]:
+        """To its workers."""
+        return list(self.cables[host])
 
 
-class CabledCluster(MovingCluster):
-    """A cluster of them."""
+class CabledHosts(AgentCluster):
+    """A cluster of them; hosts are lost by silence only, as in a real network."""
 
-    def __init__(self, folder: Path, workers: int = 2, **settings: Any) -> None:
-        self.launcher = CabledLauncher()
-        super().__init__(folder, workers, local=lambda: self.launcher, **settings)
+    def __init__(self, folder: Path, hosts: int = 3, workers: int = 2, **settings: Any) -> None:
+        self.launcher: CabledLauncher
 
-    def cut_off(self, worker: str, lost_after: float) -> None:
-        """For ever; the coordinator notices after some time, as when no beats come."""
-        victim = self.launcher.newest[worker]
-        victim.cable.cut()
-        time.sleep(lost_after)
-        victim.lose()
+        def make(registry: HostRegistry) -> CabledLauncher:
+            self.launcher = CabledLauncher(registry)
+            return self.launcher
+
+        with patch.object(service_hosts, "ClusterLauncher", make):
+            super().__init__(
+                folder / "state",
+                0,
+                workers,
+                expect=hosts,
+                host_timeout=HOST_TIMEOUT,
+                **settings,
+            )
+        for number in range(1, hosts + 1):
+            line = self.launcher.lines[f"h{number}"] = Cable(self.coordinator.address)
+            self.add(number, join=line.address)
+
+    def host_of(self, worker: str) -> str:
+        """Where a worker is; empty while it is nowhere."""
+        shown = self.coordinator.status()["workers"].get(worker, {})
+        return shown.get("host") or ""
+
+    def cut_off(self, host: str, into: bool = True, out_of: bool = True) -> float:
+        """For ever, both directions or one; when that was."""
+        self.launcher.lines[host].cut(inward=out_of, outward=into)
+        for cable in self.launcher.cables_of(host):
+            cable.cut(inward=into, outward=out_of)
+        return time.monotonic()
+
+    def stop(self) -> None:
+        try:
+            super().stop()
+        finally:
+            for cable in (*self.launcher.lines.values(), *chain(*self.launcher.cables.values())):
+                cable.close()

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cable import Cable
 from tests.hosts.agents import ROOT, Agent, AgentCluster, at_most, is_alive, until
-from tests.hosts.cable import Cable
 from tests.integration.streaming import Stream
 
 from anabranch.errors import ServiceUnavailable

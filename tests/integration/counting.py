@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import ServiceUnavailable
 from anabranch.model.keyspace import DELETE, GROUP, HASH, OP, UPSERT, Int64s, KeySpace
-from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
+from anabranch.processor.contract import BatchTimes, CodePlace, OperatorStats, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.contract import GroupState, Sections
 
@@ -112,7 +112,7 @@ class CountingEngine:
         tx.emit(pa.table({GROUP: groups, "k": keys, "n": counts}))
         return OperatorStats(rows_updated=len(changed))
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         return None
 
     def due_limit(self, times: BatchTimes) -> int:

@@ -182,7 +182,7 @@ def test_list_copy_and_delete(
     assert "counts as of batch 20, without offsets" in capsys.readouterr().out
     assert main(["savepoint", "create", str(folder), "second"]) == 0
     assert [s.epochs for s in list_savepoints(blobs)] == [{"counts": 20}, {"counts": 59}]
-    assert main(["savepoint", "delete", str(folder), "second"]) == 0
+    assert main(["savepoint", "delete", str(folder), "second", "--yes"]) == 0
     copy = savepoint.copy(str(tmp_path / "copy"))
     assert (copy.id, copy.epochs, copy.bytes) == (savepoint.id, savepoint.epochs, savepoint.bytes)
     with pytest.raises(InvalidArgument, match="only: 'first'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.integration.inprocess import NAME, InProcess
 from tests.integration.streaming import MovingCluster, keys_of
 
 from anabranch.coordinator import batch_watch as batches
-from anabranch.coordinator import move_runner as reconfigurer
+from anabranch.coordinator import move_runner
 from anabranch.coordinator.move_handle import MoveHandle
 from anabranch.errors import AnabranchError, ReconfigurationFailed, ServiceUnavailable
 from anabranch.migration.steps import Arrival
@@ -23,6 +24,7 @@ from anabranch.processor.contract import BatchTimes
 from anabranch.protocol import worker as data
 from anabranch.protocol.coordinator import Event, MoveRequested
 from anabranch.protocol.residency import importable
+from anabranch.worker.core import WorkerCore
 from anabranch.worker.moves.background_import import ImportUnit
 from anabranch.worker.transactions import server
 
@@ -46,7 +48,7 @@ class Queries(FixedClock):
 
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
-    monkeypatch.setattr(reconfigurer, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(move_runner, "IDLE_SECONDS", 0.1)
     return Queries()
 
 
@@ -150,10 +152,26 @@ def test_an_import_that_finds_no_memory_keeps_nobody_waiting(tmp_path: Path) -> 
         assert batch.result(WAIT) == oracle.run_batch(keys)
 
 
+def before_each_expiry(
+    monkeypatch: pytest.MonkeyPatch, core: WorkerCore, come: Callable[[], None]
+) -> list[int]:
+    """Call `come` when a transaction's wait is over, before the protocol hears that; its waits."""
+    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.01)
+    dispatch, expired = core.dispatch, list[int]()
+
+    def watched(event: data.Event) -> None:
+        if isinstance(event, data.AwaitingExpired):
+            expired.append(event.tx)
+            come()
+        dispatch(event)
+
+    monkeypatch.setattr(core, "dispatch", watched)
+    return expired
+
+
 def test_a_batch_waits_for_an_import_as_long_as_something_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.2)
     worker = InProcess(tmp_path, Counting(), -1)
     core, groups = worker.core, (KeyGroup(0),)
     worker.version = 9
@@ -162,20 +180,20 @@ def test_a_batch_waits_for_an_import_as_long_as_something_comes(
         core.dispatch(data.ImportBegan(groups, 9))
 
     def bring() -> None:
-        for _ in range(12):
-            time.sleep(0.05)
-            with core.changed:
-                session = core.machine.arrivals.groups[NAME][groups[0]].session
-                core.dispatch(data.PartReceiving(NAME, ((groups[0], session),)))
-        (tx,) = core.machine.transactions.values()
-        assert tx.phase is data.TxPhase.AWAITING
-        assert not tx.is_impatient
-        core.dispatch(data.ImportEnded(groups))
+        if len(expired) > 12:
+            return  # nothing comes any more
+        with core.changed:
+            session = core.machine.arrivals.groups[NAME][groups[0]].session
+            core.dispatch(data.PartReceiving(NAME, ((groups[0], session),)))
+            (tx,) = core.machine.transactions.values()
+            assert tx.phase is data.TxPhase.AWAITING
+            assert not tx.is_impatient
+        if len(expired) == 12:
+            core.dispatch(data.ImportEnded(groups))
 
-    with ThreadPoolExecutor(1) as pool:
-        bringing = pool.submit(bring)
-        worker.batch(rows_of([0]), BatchTimes(0, 0, 0))
-        bringing.result(WAIT)
+    expired = before_each_expiry(monkeypatch, core, bring)
+    worker.batch(rows_of([0]), BatchTimes(0, 0, 0))
+    assert len(expired) == 13
     assert worker.arrivals.take_on_demand(groups)["waited"] == 1
     worker.close()
 
@@ -184,7 +202,6 @@ def test_a_batch_does_not_wait_for_what_others_get(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces of another key group come in for as long as the batch waits for its own."""
-    monkeypatch.setattr(server, "RECEIVE_SECONDS_MAX", 0.2)
     worker = InProcess(tmp_path, Counting(), -1)
     core, groups = worker.core, (KeyGroup(0), KeyGroup(1))
     worker.version = 9
@@ -195,21 +212,10 @@ def test_a_batch_does_not_wait_for_what_others_get(
         )
     imports = worker._worker._orders._imports
     imports._piece(own, 1)
-    is_over = threading.Event()
-
-    def bring() -> None:
-        while not is_over.wait(0.05):
-            imports._piece(other, 1)
-
-    with ThreadPoolExecutor(2) as pool:
-        bringing = pool.submit(bring)
-        try:
-            times = BatchTimes(0, 0, 0)
-            lane = pool.submit(worker.transaction, rows_of([0]), times, lanes=2)  # without group 1
-            assert lane.result(WAIT)
-        finally:
-            is_over.set()
-            bringing.result(WAIT)
+    expired = before_each_expiry(monkeypatch, core, lambda: imports._piece(other, 1))
+    times = BatchTimes(0, 0, 0)
+    assert worker.transaction(rows_of([0]), times, lanes=2)  # without group 1
+    assert len(expired) == 1
     worker.close()
 
 

@@ -62,7 +62,7 @@ def test_workers_are_spread() -> None:
     with pytest.raises(InvariantBroken, match="spread_first"):
         host_invariants.check_placed(found, {}, effects)
     placed = [e for e in effects if isinstance(e, StartWorker) and e.worker == W2]
-    preferred = host_invariants.Place(H1, frozenset({H1}))
+    preferred = host_invariants.WorkerPlace(H1, frozenset({H1}))
     host_invariants.check_placed(found, {W2: preferred}, placed)
     found.workers[W2].wish = H1
     host_invariants.check_placed(found, {}, placed)
@@ -82,7 +82,7 @@ def test_nobody_starts_on_a_drained_host() -> None:
 def test_hosts_that_come_and_go_touch_only_their_own_workers(event: HostJoined | HostLost) -> None:
     found, _ = fleet()
     before = host_invariants.places_of(found)
-    assert before[W2] == host_invariants.Place(H2, frozenset({H2}))
+    assert before[W2] == host_invariants.WorkerPlace(H2, frozenset({H2}))
     host_invariants.check_moved_least(event, before, [StopWorker(W2, 0), StartWorker(W2, 1, H1)])
     with pytest.raises(InvariantBroken, match="moved_least"):
         host_invariants.check_moved_least(event, before, [StopWorker(W1, 0)])

@@ -125,13 +125,18 @@ def test_hosts_by_name() -> None:
     hosts = HostsNow({H1: HostView(2), H2: ANY}, frozenset({H2}), {H3: "No beat."})
     assert hosts.only([H2]).drained == {H1}
     assert hosts.only(["h1", "h2"]).drained == frozenset()
+    racks = HostsNow({H1: HostView(labels={"rack": "3"}), H2: HostView(labels={"rack": "4"})})
+    assert racks.only(["rack=3"]).drained == {H2}
+    assert racks.only(["rack=3", "h2"]).drained == frozenset()
+    with pytest.raises(InvalidArgument, match="No host has the label rack=5; there are h1, h2"):
+        racks.only(["rack=5"])
     assert hosts.as_drained(frozenset()).without(H2).drained == {H2}
     for wrong, message in (
         (["h9"], "There is no host 'h9'; there are h1, h2."),
         (["h3"], "Host h3 is lost (No beat). Hosts that are there: h1, h2."),
         ([], "at least one host"),
-        ("h1", "hosts must be a list of names of hosts, got 'h1'."),
-        (7, "hosts must be a list of names of hosts, got 7."),
+        ("h1", "hosts must be a list of names or labels of hosts, got 'h1'."),
+        (7, "hosts must be a list of names or labels of hosts, got 7."),
     ):
         with pytest.raises(InvalidArgument, match=r".") as raised:
             hosts.only(wrong)

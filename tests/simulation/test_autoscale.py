@@ -18,7 +18,7 @@ from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.simulation import autoscale_trials as trials
 from anabranch.simulation import load_curves
 from anabranch.simulation.autoscale_trials import Trial, best_static
-from anabranch.simulation.controllers import Autoscaler, ThresholdRule
+from anabranch.simulation.controllers import SimulatedAutoscaler, ThresholdRule
 from anabranch.simulation.load_curves import curve
 from anabranch.simulation.plant import Course, Plant, PlantSettings
 
@@ -133,12 +133,12 @@ def failing(name: str, seed: int) -> None:
 
 def steady(
     workers: int, seconds: int, rate: float, least: int = 1, **plant: float
-) -> tuple[Course, Autoscaler]:
+) -> tuple[Course, SimulatedAutoscaler]:
     """Some plant under a steady load, for the autoscaler in action."""
     chance = Random(1)
     load = curve("steady", seconds, lambda _: rate, chance, 0.05)
     settings = AutoscaleSettings("act", least, 12, latency_target=1.0)
-    autoscaler = Autoscaler(settings)
+    autoscaler = SimulatedAutoscaler(settings)
     settled = PlantSettings(**plant)  # type: ignore[arg-type]
     return Plant(settled, load, workers, chance).run(autoscaler), autoscaler
 
@@ -151,7 +151,7 @@ def test_a_day_has_few_rescales() -> None:
     shape = load_curves.day(50, 300, spikes)
     load = curve("day", DAY, shape, chance, noise=0.1)
     plant = PlantSettings(overhead=1.0, row_seconds=0.015, gc_chance=0.01, gc_seconds=3.0)
-    autoscaler = Autoscaler(AutoscaleSettings("act", 1, 20, latency_target=3.0))
+    autoscaler = SimulatedAutoscaler(AutoscaleSettings("act", 1, 20, latency_target=3.0))
     course = Plant(plant, load, 4, chance, target=3.0).run(autoscaler, each=2.0)
     assert len(course.changes) <= 20, course.changes
     assert course.late_share < 0.08  # with garbage collections, as long as the target
@@ -170,7 +170,7 @@ def test_no_shrinking_during_a_backlog() -> None:
     chance = Random(3)
     load = curve("backlog", 900, load_curves.flash_crowd(40, 25, 0, 60), chance)
     settings = AutoscaleSettings("act", 1, 6, 1.0, scale_down_interval=60.0)
-    autoscaler = Autoscaler(settings)
+    autoscaler = SimulatedAutoscaler(settings)
     course = Plant(PlantSettings(batch_rows_max=200), load, 6, chance).run(autoscaler)
     downs = [change for change in course.changes if change.after < change.before]
     gone = next(b.ended for b in course.batches if b.ended > 60 and b.lag_rows < 200)
@@ -185,7 +185,7 @@ def test_rates_are_not_overestimated_at_low_load() -> None:
     shape = load_curves.step(40, 1, 0)
     load = curve("little", 1500, shape, chance, 0.05)
     settings = AutoscaleSettings("act", 1, 12, 1.0, scale_down_interval=60.0)
-    autoscaler = Autoscaler(settings)
+    autoscaler = SimulatedAutoscaler(settings)
     plant = PlantSettings(cheap_when_idle=0.6)
     course = Plant(plant, load, 12, chance).run(autoscaler)
     assert all(change.after < change.before for change in course.changes), course.changes
@@ -218,7 +218,7 @@ def test_more_workers_do_not_help_beside_much_overhead() -> None:
 def test_a_single_hot_key_group_is_named() -> None:
     chance = Random(2)
     load = curve("hot", 300, lambda _: 200, chance, 0.05)
-    autoscaler = Autoscaler(AutoscaleSettings("act", 1, 12, 1.0))
+    autoscaler = SimulatedAutoscaler(AutoscaleSettings("act", 1, 12, 1.0))
     weights = [60.0] + [1.0] * 63
     Plant(PlantSettings(), load, 4, chance, lambda _: weights).run(autoscaler)
     named = [d for d in autoscaler.decisions if d.rule is Rule.HOT_GROUP]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,13 +19,13 @@ from anabranch.protocol.coordinator_messages import (
     StopWorker,
 )
 from anabranch.protocol.fleet import RUNNING, Fleet, WorkerView
-from anabranch.protocol.leases import Claims, OwnLease
+from anabranch.protocol.leases import Claim, Claims, OwnLease
 from anabranch.protocol.reachability import Reachability
 from anabranch.simulation import worker as simulated
-from anabranch.simulation.in_flight import Call, InFlight
+from anabranch.simulation.in_flight import PendingCall, SimulatedCalls
 from anabranch.simulation.registry import SimulatedRegistry
 from anabranch.simulation.runner import run_seeds
-from anabranch.simulation.watch import Watch
+from anabranch.simulation.watch import SimulatedWatch
 
 SEEDS_MAX = 300
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -163,33 +164,72 @@ def agents_that_do_not_count_are_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Claims, "heard", anybody)
 
 
+def a_second_agent_is_welcome(patch: pytest.MonkeyPatch) -> None:
+    """An agent takes the place of one that is well."""
+    patch.setattr(Claims, "_is_silent", lambda self, claim, now: True)
+
+
+def agents_come_back_under_their_name(patch: pytest.MonkeyPatch) -> None:
+    """An agent that was given up joins again as if nothing had been."""
+    join = Claims.join
+
+    def forgetful(self: Claims, host: HostId, agent: AgentId, now: float) -> Any:
+        self._given_up.discard(agent)
+        return join(self, host, agent, now)
+
+    patch.setattr(Claims, "join", forgetful)
+
+
+def late_answers_revive(patch: pytest.MonkeyPatch) -> None:
+    """A lease that is over goes on when an answer comes late."""
+
+    def renewed(self: OwnLease, sent: float, now: float) -> None:
+        self.renewed, self._is_over = max(self.renewed, sent), False
+
+    patch.setattr(OwnLease, "acknowledged", renewed)
+
+
+def broken_streams_do_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """A host is lost only by silence, however long nobody there hears orders."""
+    flaw = Claims._flaw
+
+    def without(self: Claims, claim: Claim, now: float) -> str | None:
+        left, claim.left = claim.left, None
+        try:
+            return flaw(self, claim, now)
+        finally:
+            claim.left = left
+
+    patch.setattr(Claims, "_flaw", without)
+
+
 # --- nothing waits for ever -----------------------------------------------------------------------
 
 
 def deaths_are_not_pushed(patch: pytest.MonkeyPatch) -> None:
     """Lanes and workers do not hear which processes are gone."""
-    patch.setattr(Watch, "gone", lambda self, processes: None)
+    patch.setattr(SimulatedWatch, "gone", lambda self, processes: None)
 
 
 def addresses_stay_gone(patch: pytest.MonkeyPatch) -> None:
     """Nobody hears that somebody listens again at an address at which nobody was."""
-    tell = Watch._tell
+    tell = SimulatedWatch._tell
 
-    def only_gone(self: Watch, gone: tuple[str, ...], here: tuple[str, ...]) -> None:
+    def only_gone(self: SimulatedWatch, gone: tuple[str, ...], here: tuple[str, ...]) -> None:
         if gone:
             tell(self, gone, ())
 
-    patch.setattr(Watch, "_tell", only_gone)
+    patch.setattr(SimulatedWatch, "_tell", only_gone)
 
 
 def silence_is_endured(patch: pytest.MonkeyPatch) -> None:
     """A call without a sign of life is waited for."""
 
-    def look(self: InFlight, call: Call) -> None:
+    def look(self: SimulatedCalls, call: PendingCall) -> None:
         if call in self._calls.get(call.caller, ()) and not self.hosts.is_closed:
             self._look_later(call)
 
-    patch.setattr(InFlight, "_look", look)
+    patch.setattr(SimulatedCalls, "_look", look)
 
 
 def starts_are_awaited_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -223,6 +263,25 @@ def nobody_hears_what_lanes_miss(patch: pytest.MonkeyPatch) -> None:
 def relays_may_be_the_worker_itself(patch: pytest.MonkeyPatch) -> None:
     """A lane is told to reach a worker through that worker."""
     patch.setattr(Reachability, "_relay", lambda self, host, worker, fleet: worker)
+
+
+def nobody_votes(patch: pytest.MonkeyPatch) -> None:
+    """A worker that most hosts miss stays where it is, as long as there is a relay."""
+    patch.setattr(Reachability, "_most_miss", lambda self, worker, fleet: False)
+
+
+def moves_have_no_limit(patch: pytest.MonkeyPatch) -> None:
+    """A host that misses everybody has one worker after the other moved."""
+    is_lost = Reachability._is_lost
+
+    def without(self: Reachability, host: HostId, worker: WorkerId, fleet: Fleet) -> bool:
+        moved, self.moved = self.moved, Counter()
+        try:
+            return is_lost(self, host, worker, fleet)
+        finally:
+            self.moved = moved
+
+    patch.setattr(Reachability, "_is_lost", without)
 
 
 def complaints_are_heard_one_by_one(patch: pytest.MonkeyPatch) -> None:
@@ -268,6 +327,11 @@ MUTATIONS: list[Patch] = [
     agents_never_fence,
     leases_run_from_the_answer,
     silent_agents_count,
+    a_second_agent_is_welcome,
+    agents_come_back_under_their_name,
+    late_answers_revive,
+    broken_streams_do_not_matter,
+    nobody_votes,
     agents_that_do_not_count_are_heard,
     deaths_are_not_pushed,
     addresses_stay_gone,
@@ -288,6 +352,7 @@ def test_mutation_is_found(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> 
 # A relay that did not help is not named again: tests/protocol/test_reachability.py has this rule.
 RARE: list[tuple[Patch, int]] = [
     (lost_orders_are_not_repeated, 32),
+    (moves_have_no_limit, 932),
     (complaints_are_heard_one_by_one, 2646),
     (missed_workers_move_one_by_one, 3060),
 ]

@@ -13,7 +13,7 @@ from anabranch.simulation.host_faults import HOST_FAULTS
 from anabranch.simulation.runner import Summary, describe, run_seeds
 from anabranch.simulation.scenario import run_seed
 
-SEEDS = 300
+SEEDS = 1_000
 SOAK_SEEDS = 10_000
 STEPS_MEAN_MAX = 2_000
 REGRESSIONS = [
@@ -53,6 +53,7 @@ def test_regression_seeds() -> None:
 def test_every_mechanism_is_at_work(summary: Summary) -> None:
     for mechanism in (
         "agents_fenced",
+        "answers_too_late",
         "calls_cancelled",
         "calls_hung",
         "calls_refused",
@@ -60,6 +61,7 @@ def test_every_mechanism_is_at_work(summary: Summary) -> None:
         "cuts_for_ever",
         "hosts_drained",
         "hosts_lost",
+        "joins_twice",
         "messages_swallowed",
         "starts_unanswered",
         "streams_hung",

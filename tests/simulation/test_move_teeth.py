@@ -15,6 +15,7 @@ from anabranch.model.routing import Routing
 from anabranch.protocol import invariants, residency
 from anabranch.protocol import worker as data
 from anabranch.protocol import worker as worker_machine
+from anabranch.protocol.arrivals import Arrivals
 from anabranch.protocol.coordinator import CoordinatorMachine
 from anabranch.protocol.coordinator_messages import (
     BatchesIdle,
@@ -437,6 +438,12 @@ def the_rest_is_left_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MoveRun, "_go_on", end)
 
 
+def parts_of_an_earlier_arrival_are_installed(patch: pytest.MonkeyPatch) -> None:
+    """What was asked for in an earlier arrival is taken for what is missing now."""
+    find = Arrivals.find
+    patch.setattr(Arrivals, "current", lambda s, event: find(s, event.operator, event.group))
+
+
 MUTATIONS: list[Patch] = [
     state_of_any_epoch_is_taken,
     source_stays_owner,
@@ -487,6 +494,7 @@ def test_mutation_is_found(mutation: Patch, monkeypatch: pytest.MonkeyPatch) -> 
 RARE: list[tuple[Patch, int]] = [
     (late_forwards_are_a_bug, 939),
     (outputs_vanish_while_others_work, 17453),
+    (parts_of_an_earlier_arrival_are_installed, 41604),
     (released_parts_pass_for_the_whole, 39495),
     (unheard_targets_are_not_told, 5986),
     (what_was_dropped_is_forgotten, 7646),

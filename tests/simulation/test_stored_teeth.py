@@ -10,7 +10,6 @@ import pytest
 from anabranch.model.ids import KeyGroup
 from anabranch.protocol import residency
 from anabranch.protocol import worker as protocol
-from anabranch.protocol.arrivals import Arrivals
 from anabranch.protocol.residency import may_evict
 from anabranch.simulation import store_loader
 from anabranch.simulation.oracle import OPERATOR
@@ -89,22 +88,6 @@ def _may_evict_anything(machine: Any, operator: str, group: KeyGroup, epoch: Any
     record = machine.arrivals.find(operator, group)
     is_stored = record is None or record.phase is protocol.Residency.STORED
     return machine.owners.is_owner(group) and is_stored
-
-
-def parts_of_an_earlier_arrival_are_installed(patch: pytest.MonkeyPatch) -> None:
-    """What was read before an eviction is taken for all that is missing since."""
-    find = Arrivals.find
-    patch.setattr(Arrivals, "current", lambda s, event: find(s, event.operator, event.group))
-    patch.setattr(Stored, "_bring_rest", _bring_rest_of_any_session)
-
-
-def _bring_rest_of_any_session(self: Stored, group: KeyGroup, session: int) -> None:
-    record = self.process.machine.arrivals.find(OPERATOR, group)
-    if record is not None:
-        bring_rest(self, group, record.session)
-
-
-bring_rest = Stored._bring_rest
 
 
 def transactions_do_not_take_their_key_groups(patch: pytest.MonkeyPatch) -> None:

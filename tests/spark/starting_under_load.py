@@ -1,6 +1,6 @@
 """A program that starts four event-time queries at once while its core is busy with other things.
 
-It prints what the queries have seen.
+Its arguments are a folder and the seconds of the load. It prints what the queries have seen.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from anabranch import StateService, agg
 
 QUERIES = 4
 LOADS = 12
-LOAD_SECONDS = 60
-BUSY = f"""
+BUSY = """
 import sys, time
 sys.stdin.readline()
-end = time.monotonic() + {LOAD_SECONDS}
+end = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end:
     pass
 """
@@ -53,12 +52,14 @@ def run(service: StateService, spark: SparkSession, folder: Path, names: Sequenc
     return seen
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, load_seconds: str) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     # Each in a session of its own: Linux may share a core fairly between sessions first.
     busy = [
         subprocess.Popen(
-            [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-c", BUSY, load_seconds],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
         for _ in range(LOADS)
     ]
@@ -82,4 +83,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from tests.spark.differential import Feed, Watched, wait_for
 
 from anabranch import StateService
+from anabranch.cli.main import main
 from anabranch.coordinator import user_code_monitor
 
 BATCHES = [["a", "b", "a"], ["b", "c"], ["hung", "a", "d"], ["hung", "d"]]
@@ -58,6 +59,7 @@ def test_a_hung_processor(
     spark: SparkSession,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(user_code_monitor, "STUCK_SECONDS", 2.0)
@@ -82,6 +84,12 @@ def test_a_hung_processor(
         workers = service.status()["workers"].items()
         return {worker: shown["stuck"][0] for worker, shown in workers if shown["stuck"]}
 
+    def told_by_status() -> str:
+        """What `anabranch status` says of calls that hang."""
+        assert main(["status", str(tmp_path / "state")]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return "\n".join(line for line in lines if "user code has not come back since" in line)
+
     with StateService(spark, str(tmp_path / "state"), workers=2, fsync=False) as service:
         with Watched(define(service), check) as watched:
             for number in (0, 1):
@@ -96,6 +104,8 @@ def test_a_hung_processor(
             wait_for(lambda: "has not come back" in caplog.text, watched)
             for part in (worker, "'counts'", "('hung',)", "never_comes_back"):
                 assert part in caplog.text
+            wait_for(lambda: worker in told_by_status(), watched)
+            assert "'counts', Counts.handleInputRows, key ('hung',), batch 2" in told_by_status()
             # A crash in the middle of it: the batch hangs again, in the next process.
             os.kill(service.status()["workers"][worker]["pid"], signal.SIGKILL)
             wait_for(lambda: service.status()["workers"][worker]["restarts"] == 1, watched)

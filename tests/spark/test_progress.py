@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import (
     StatefulProcessor,
@@ -17,7 +18,8 @@ from pyspark.sql.streaming import (
 )
 from tests.spark.differential import Feed, Watched, check_equal, play, wait_for
 
-from anabranch import StateService, agg
+from anabranch import ProgressListener, QueryProgress, StateService, agg
+from anabranch.spark.progress import SWITCH
 
 SCHEMA = "k string, t double"
 WINDOW = agg.tumbling("ts", "5 seconds")
@@ -45,6 +47,15 @@ def shown(watched: Watched, *fields: str) -> dict[int, list[Any]]:
             (found[progress.batchId],) = progress.stateOperators
     return {
         batch: [getattr(operator, field) for field in fields] for batch, operator in found.items()
+    }
+
+
+def observed(watched: Watched) -> dict[int, Row]:
+    """What `observe` on the operator's result has seen, by batch."""
+    return {
+        progress.batchId: progress.observedMetrics["told"]
+        for progress in watched.query.recentProgress
+        if "addBatch" in progress.durationMs
     }
 
 
@@ -82,6 +93,8 @@ def test_windows(spark: SparkSession, tmp_path: Path, mode: str) -> None:
             ours = service.group_by(df, "k", window=WINDOW).aggregate(
                 n=agg.count("t"), outputMode=mode, name="windows"
             )
+            told = F.count("*").alias("rows"), F.sum("n").alias("n")
+            native, ours = (side.observe("told", *told) for side in (native, ours))
             feed.add(BATCHES[0])
             starting = (native, tmp_path / "spark", mode), (ours, tmp_path / "ours", mode)
             with Watched(*starting[0]) as left, Watched(*starting[1]) as right:
@@ -98,6 +111,8 @@ def test_windows(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     assert shown(left, *FIELDS, LATE) == shown(right, *FIELDS, LATE)
     late = {batch: counts[-1] for batch, counts in shown(right, *FIELDS, LATE).items()}
     assert sum(late.values()) == 2
+    assert observed(left) == observed(right)
+    assert sum(row.n for row in observed(right).values() if row.n is not None) > 0
     (operator,) = seen.operators[query, max(right.rows)]
     assert operator.operatorName == "stateStoreSave"
     assert operator.numRowsTotal == status["rows"]
@@ -147,3 +162,58 @@ def test_processors_idle_and_after_a_restart(spark: SparkSession, tmp_path: Path
     # A trigger without a batch: what state is, not what a batch did.
     assert (nothing.numRowsTotal, nothing.numRowsUpdated) == (5, 0)
     assert shown(again, *FIELDS[1:]) == {2: [6, 2, 0]}
+
+
+class Told:
+    """Collects what a ProgressListener tells."""
+
+    def __init__(self) -> None:
+        self.progress: list[QueryProgress] = []
+
+    def __call__(self, progress: QueryProgress) -> None:
+        self.progress.append(progress)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_on", [True, False])
+def test_observed_metrics_have_the_same_numbers(
+    spark: SparkSession, tmp_path: Path, is_on: bool
+) -> None:
+    told = Told()
+    listener = ProgressListener(told)
+    spark.streams.addListener(listener)
+    spark.conf.set(SWITCH, str(is_on).lower())
+    try:
+        with StateService(spark, str(tmp_path / "state"), workers=1, key_groups=8) as service:
+            rate = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+            keyed = rate.selectExpr("value % 5 as k").observe("mine", F.count("*").alias("n"))
+            counted = service.group_by(keyed, "k").aggregate(n=agg.count(), name="counted")
+            query = (
+                counted.writeStream.format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .start()
+            )
+            deadline = time.monotonic() + 120
+            while not any(p.operators or not is_on for p in told.progress[3:]):
+                assert query.exception() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            query.stop()
+            progress = service.progress(query)
+            last = query.lastProgress
+            assert last is not None
+            assert "mine" in last.observedMetrics
+            assert progress.query_id == query.id
+            assert progress.batch == last.batchId
+            if is_on:
+                numbers, operator = progress.operators["counted"], last.stateOperators[0]
+                assert numbers["numRowsTotal"] == operator.numRowsTotal == 5
+                assert numbers["numRowsUpdated"] == operator.numRowsUpdated
+                assert numbers["rowsInput"] == operator.customMetrics["rowsInput"]
+            else:
+                assert not progress.operators
+                assert not [name for name in last.observedMetrics if name != "mine"]
+    finally:
+        spark.conf.unset(SWITCH)
+        spark.streams.removeListener(listener)

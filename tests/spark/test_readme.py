@@ -70,7 +70,9 @@ def undocumented(status: dict[str, Any]) -> set[str]:
 
 
 def test_the_code_of_the_readme(spark: SparkSession, tmp_path: Path, names: dict[str, Any]) -> None:
-    first, processor, moves, kept = snippets("README.md", tmp_path)
+    first, moves = snippets("README.md", tmp_path)
+    processor, _ = snippets("docs/operators.md", tmp_path)
+    (kept,) = snippets("docs/getting-started.md", tmp_path)
     start, minute, stop = first.partition(RUNS_FOR_A_MINUTE)
     assert minute, "it says in another way how long it runs"
     exec(start, names)
@@ -123,7 +125,7 @@ def test_the_code_about_workloads(
 
 def test_the_full_example(spark: SparkSession, tmp_path: Path, names: dict[str, Any]) -> None:
     """Duplicates are dropped; a visit ends when the watermark has passed its timer."""
-    (code,) = snippets("docs/operators.md", tmp_path)
+    _, code = snippets("docs/operators.md", tmp_path)
     folder = tmp_path / "clicks"
     folder.mkdir()
 

@@ -187,9 +187,6 @@ def test_another_python_of_tasks(
         changed.setattr(context, "pythonExec", python)
         changed.setattr(python_check, "_checks", weakref.WeakKeyDictionary())
         with StateService(spark, str(tmp_path / "state"), workers=1, fsync=False) as service:
-            thread = python_check.check_python(context).thread
-            assert thread is not None
-            thread.join(60)
             grouped = service.group_by(feed.stream(), "k")
             with pytest.raises(InvalidArgument) as caught:
                 grouped.aggregate(n=agg.count(), name="n")

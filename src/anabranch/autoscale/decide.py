@@ -14,10 +14,10 @@ from anabranch.autoscale import words
 from anabranch.autoscale.balance import SKEW, balance_of
 from anabranch.autoscale.decision import Action, Decision, Rule
 from anabranch.autoscale.measure import BATCHES_MIN, QueryModel, has_enough, model_of
-from anabranch.autoscale.memory import DAY_SECONDS, Memory, Step
+from anabranch.autoscale.memory import DAY_SECONDS, ScalerMemory, ScalerStep
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.autoscale.signals import Outlook, QueryLoad, Signals
-from anabranch.autoscale.sizing import IN_USE, ROUNDING, Need, need_of, trusted_least
+from anabranch.autoscale.sizing import IN_USE, ROUNDING, WorkersNeeded, need_of, trusted_least
 from anabranch.autoscale.spread import HostPlan, spread
 
 BROUGHT_MIN = 0.1
@@ -54,8 +54,8 @@ class _Situation:
 
     settings: AutoscaleSettings
     signals: Signals
-    memory: Memory
-    needs: tuple[Need, ...]
+    memory: ScalerMemory
+    needs: tuple[WorkersNeeded, ...]
 
     @property
     def now(self) -> float:
@@ -68,7 +68,7 @@ class _Situation:
         return self.signals.fleet.workers
 
     @property
-    def late(self) -> Need:
+    def late(self) -> WorkersNeeded:
         """Of the query that needs most."""
         return max(self.needs, key=lambda need: (need.least, need.good))
 
@@ -114,8 +114,8 @@ class _Situation:
 
 
 def decide(
-    settings: AutoscaleSettings, signals: Signals, memory: Memory
-) -> tuple[Decision, Memory]:
+    settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory
+) -> tuple[Decision, ScalerMemory]:
     """What to do now, and what to remember."""
     models = _models(settings, signals, memory)
     needs = tuple(need_of(model, signals.fleet.workers, settings) for model in models)
@@ -124,13 +124,13 @@ def decide(
     return found, state.memory
 
 
-def is_skewed(settings: AutoscaleSettings, signals: Signals, memory: Memory) -> bool:
+def is_skewed(settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory) -> bool:
     """Whether rows of key groups are needed to decide."""
     return any(model.skew > SKEW for model in _models(settings, signals, memory))
 
 
 def gate(
-    settings: AutoscaleSettings, decision: Decision, outlook: Outlook, memory: Memory
+    settings: AutoscaleSettings, decision: Decision, outlook: Outlook, memory: ScalerMemory
 ) -> Decision:
     """The decision, or why its move is not worth it or not possible."""
     if outlook.lack:
@@ -149,24 +149,26 @@ def gate(
 
 
 def performed(
-    settings: AutoscaleSettings, decision: Decision, now: float, memory: Memory
-) -> Memory:
+    settings: AutoscaleSettings, decision: Decision, now: float, memory: ScalerMemory
+) -> ScalerMemory:
     """The decision's move has begun."""
     if decision.action is Action.REBALANCE:
         return memory.rebalancing(now, decision.inputs["skew"])
     before, after = decision.workers, decision.to
     interval = settings.scale_down_interval * memory.patience
     if decision.rule is Rule.TAKEN_BACK:
-        return memory.took_back(Step(now, after, before), now)
+        return memory.took_back(ScalerStep(now, after, before), now)
     if after < before:
-        return memory.stepped_down(Step(now, before, after), interval)
+        return memory.stepped_down(ScalerStep(now, before, after), interval)
     promised = decision.row_seconds * (1 - before / after)
     arrival = decision.inputs.get("arrival_rows_per_second", 0.0)
-    step = Step(now, before, after, decision.row_seconds, promised, decision.query, arrival)
+    step = ScalerStep(now, before, after, decision.row_seconds, promised, decision.query, arrival)
     return memory.stepped_up(step, interval)
 
 
-def _models(settings: AutoscaleSettings, signals: Signals, memory: Memory) -> list[QueryModel]:
+def _models(
+    settings: AutoscaleSettings, signals: Signals, memory: ScalerMemory
+) -> list[QueryModel]:
     acted = -math.inf if memory.acted is None else memory.acted
     known: list[QueryLoad] = [query for query in signals.queries if has_enough(query)]
     workers = signals.fleet.workers

@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import median
 
 from anabranch.autoscale.settings import AutoscaleSettings
-from anabranch.autoscale.signals import Batch, QueryLoad
+from anabranch.autoscale.signals import QueryLoad, SignalBatch
 
 BATCHES_MIN = 3
 """Fewer say nothing."""
@@ -139,7 +139,7 @@ def has_enough(query: QueryLoad) -> bool:
     return sum(1 for batch in query.batches[-FIT_BATCHES:] if batch.rows) >= BATCHES_MIN
 
 
-def _row_seconds(batches: Sequence[Batch]) -> float:
+def _row_seconds(batches: Sequence[SignalBatch]) -> float:
     """Useful seconds for a row more: the median slope, as far as batches differ (Theil, Sen)."""
     points = [(batch.rows, sum(batch.useful.values())) for batch in batches]
     usual = max(1e-9, median(useful / rows for rows, useful in points))
@@ -150,12 +150,12 @@ def _row_seconds(batches: Sequence[Batch]) -> float:
     return min(usual, max(FIXED_SHARE_MAX * usual, median(slopes)))
 
 
-def _imbalance(batch: Batch) -> float:
+def _imbalance(batch: SignalBatch) -> float:
     total = sum(batch.useful.values())
     return max(batch.useful.values()) * batch.workers / total if total > 0 else 1.0
 
 
-def _skew(batches: Sequence[Batch]) -> tuple[str, float]:
+def _skew(batches: Sequence[SignalBatch]) -> tuple[str, float]:
     """The worker that is usually busiest, and how much more than the mean it usually has."""
     shares: dict[str, list[float]] = {}
     for batch in batches:
@@ -184,7 +184,7 @@ def _arrival(query: QueryLoad, now: float) -> float:
     return long
 
 
-def _rate(batches: Sequence[Batch], end: float, seconds: float) -> float:
+def _rate(batches: Sequence[SignalBatch], end: float, seconds: float) -> float:
     """Rows that came between the starts of batches, over so long at least, and two batches."""
     rows = 0.0
     first = batches[-1]

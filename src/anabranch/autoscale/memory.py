@@ -20,7 +20,7 @@ CORRECTION_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScalerStep:
     """A change of the number of workers, and what was promised."""
 
     at: float
@@ -46,7 +46,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ScalerMemory:
     """All of it."""
 
     since: float | None = None
@@ -57,12 +57,12 @@ class Memory:
     """The same for the fewest."""
     wish: tuple[str, float] | None = None
     """What the last decision wanted, and the newest batch behind it: the next one must agree."""
-    step: Step | None = None
+    step: ScalerStep | None = None
     """The last one that is still to be judged, or was the last."""
     judged: bool = True
     acted: float | None = None
     """When something was done last."""
-    last_down: Step | None = None
+    last_down: ScalerStep | None = None
     downs: tuple[float, ...] = ()
     """When workers have left, within a day."""
     high: int = 0
@@ -82,7 +82,7 @@ class Memory:
     correction: float = 1.0
     """Measured seconds of moves to forecast ones."""
 
-    def saw(self, now: float, good: int, interval: float) -> Memory:
+    def saw(self, now: float, good: int, interval: float) -> ScalerMemory:
         """So many workers are wanted now; forget what is older than the interval."""
         peaks = [(at, n) for at, n in self.peaks if n > good and at >= now - interval]
         lows = [(at, n) for at, n in self.lows if n < good and at >= now - interval]
@@ -102,7 +102,7 @@ class Memory:
         down = self.last_down
         return down is not None and now - down.at < REGRET_INTERVALS * interval
 
-    def stepped_up(self, step: Step, interval: float) -> Memory:
+    def stepped_up(self, step: ScalerStep, interval: float) -> ScalerMemory:
         """Workers come; soon after others have left, that was wrong."""
         regrets = self.came_down(step.at, interval)
         patience = min(PATIENCE_MAX, 2 * self.patience) if regrets else self.patience
@@ -118,7 +118,7 @@ class Memory:
             last_down=None,
         )
 
-    def stepped_down(self, step: Step, interval: float) -> Memory:
+    def stepped_down(self, step: ScalerStep, interval: float) -> ScalerMemory:
         """Workers leave."""
         quiet = self.regretted is None or step.at - self.regretted > CALM_INTERVALS * interval
         return replace(
@@ -133,24 +133,24 @@ class Memory:
             high=max(step.before, self.high) if self.last_down is not None else step.before,
         )
 
-    def took_back(self, step: Step, now: float) -> Memory:
+    def took_back(self, step: ScalerStep, now: float) -> ScalerMemory:
         """A step brought nothing: what it came from is enough for a while."""
         times = 1 if self.failed is None else self.failed.times + 1
         seconds = min(REMEMBER_SECONDS_MAX, REMEMBER_SECONDS * 2 ** (times - 1))
         failed = Failed(step.before, now + seconds, times)
         return replace(self, failed=failed, judged=True, acted=now, wish=None, last_down=None)
 
-    def rebalancing(self, now: float, skew: float) -> Memory:
+    def rebalancing(self, now: float, skew: float) -> ScalerMemory:
         """Key groups are shared out."""
         return replace(self, rebalanced=(now, skew), acted=now, wish=None)
 
-    def carried_out(self, forecast_seconds: float, seconds: float) -> Memory:
+    def carried_out(self, forecast_seconds: float, seconds: float) -> ScalerMemory:
         """The move of the last decision has ended well."""
         ratio = seconds / max(0.1, forecast_seconds)
         correction = min(CORRECTION_MAX, max(1 / CORRECTION_MAX, (self.correction + ratio) / 2))
         return replace(self, failures=0, retry_at=0.0, correction=correction)
 
-    def not_carried_out(self, now: float) -> Memory:
+    def not_carried_out(self, now: float) -> ScalerMemory:
         """It has not: wait, each time longer."""
         wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS * 2**self.failures)
         return replace(
@@ -164,4 +164,4 @@ class Memory:
         )
 
 
-NOTHING = Memory()
+NOTHING = ScalerMemory()

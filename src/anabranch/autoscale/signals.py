@@ -9,7 +9,7 @@ from anabranch.model.ids import HostId
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SignalBatch:
     """A committed batch of a query."""
 
     started: float
@@ -38,7 +38,7 @@ class QueryLoad:
     """A query of the service."""
 
     name: str
-    batches: tuple[Batch, ...]
+    batches: tuple[SignalBatch, ...]
     """The recent ones, the newest last."""
     interval: float = 0.0
     """Of its trigger."""
@@ -66,7 +66,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSignals:
     """The workers."""
 
     workers: int
@@ -91,7 +91,7 @@ class Signals:
 
     now: float
     queries: tuple[QueryLoad, ...]
-    fleet: Fleet
+    fleet: FleetSignals
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class WorkersNeeded:
     """Of one query."""
 
     model: QueryModel
@@ -36,10 +36,10 @@ class Need:
     """Rows wait in the source, although the workers have time."""
 
 
-def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> Need:
+def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> WorkersNeeded:
     """With so many workers there are now."""
     if settings.latency_target is not None and model.overhead >= settings.latency_target:
-        return Need(model, model.arrival, workers, workers, cannot_help=True)
+        return WorkersNeeded(model, model.arrival, workers, workers, cannot_help=True)
     in_use = _least(model, model.taken, settings) / workers
     is_source_slow = model.lag > 0 and in_use < IN_USE and not _is_late(model, settings)
     demand = model.arrival + model.backlog / settings.catch_up_duration
@@ -51,7 +51,7 @@ def need_of(model: QueryModel, workers: int, settings: AutoscaleSettings) -> Nee
     if settings.latency_target is None:  # the target is where it shall be, not where it ends
         ceiling = settings.target_utilization + UTILIZATION_ABOVE
         least *= settings.target_utilization / ceiling
-    return Need(model, demand, least, good, is_source_slow=is_source_slow)
+    return WorkersNeeded(model, demand, least, good, is_source_slow=is_source_slow)
 
 
 def _is_late(model: QueryModel, settings: AutoscaleSettings) -> bool:

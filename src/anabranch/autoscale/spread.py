@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anabranch.autoscale.signals import Fleet, HostUse
+from anabranch.autoscale.signals import FleetSignals, HostUse
 from anabranch.model.ids import HostId
 
 
@@ -19,7 +19,7 @@ class HostPlan:
     """Workers without room."""
 
 
-def spread(count: int, fleet: Fleet) -> HostPlan:
+def spread(count: int, fleet: FleetSignals) -> HostPlan:
     """Where so many workers shall be."""
     ours = {
         host: use

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.autoscale.balance import Balance
-from anabranch.autoscale.memory import Failed, Step
+from anabranch.autoscale.memory import Failed, ScalerStep
 from anabranch.autoscale.settings import AutoscaleSettings
-from anabranch.autoscale.sizing import Need
+from anabranch.autoscale.sizing import WorkersNeeded
 
 MIB = 1 << 20
 
 
-def inputs(need: Need, settings: AutoscaleSettings) -> dict[str, Any]:
+def inputs(need: WorkersNeeded, settings: AutoscaleSettings) -> dict[str, Any]:
     """What a decision rests on, in plain values."""
     model = need.model
     return {
@@ -32,7 +32,7 @@ def inputs(need: Need, settings: AutoscaleSettings) -> dict[str, Any]:
     }
 
 
-def load(need: Need) -> str:
+def load(need: WorkersNeeded) -> str:
     """What comes, and what a worker can do."""
     model = need.model
     waiting = f" and {model.backlog:,.0f} wait" if model.backlog >= 1 else ""
@@ -48,7 +48,7 @@ def _goal(settings: AutoscaleSettings) -> str:
     return f"workers that are busy {settings.target_utilization:.0%} of the time"
 
 
-def up(need: Need, settings: AutoscaleSettings, to: int, high: int) -> str:
+def up(need: WorkersNeeded, settings: AutoscaleSettings, to: int, high: int) -> str:
     """More are needed."""
     back = (
         f" (back to {to}: the last step down was too early)"
@@ -58,13 +58,13 @@ def up(need: Need, settings: AutoscaleSettings, to: int, high: int) -> str:
     return f"{load(need)}: {_goal(settings)} need {need.least:.1f} workers{back}."
 
 
-def down(need: Need, settings: AutoscaleSettings, to: int, seconds: float) -> str:
+def down(need: WorkersNeeded, settings: AutoscaleSettings, to: int, seconds: float) -> str:
     """Less is enough."""
     goal = _goal(settings)
     return f"{load(need)}: {goal} have needed no more than {to} workers for {seconds:.0f} s."
 
 
-def enough(need: Need, settings: AutoscaleSettings, workers: int) -> str:
+def enough(need: WorkersNeeded, settings: AutoscaleSettings, workers: int) -> str:
     """Nothing is to be done."""
     if need.is_source_slow:
         return (
@@ -75,7 +75,7 @@ def enough(need: Need, settings: AutoscaleSettings, workers: int) -> str:
     return f"{load(need)}: {_goal(settings)} need {need.least:.1f} of {workers} workers."
 
 
-def cannot_help(need: Need, settings: AutoscaleSettings) -> str:
+def cannot_help(need: WorkersNeeded, settings: AutoscaleSettings) -> str:
     """The overhead alone is too much."""
     return (
         f"Batches take {need.model.overhead:.2f} s beside what workers do, and may take "
@@ -84,7 +84,7 @@ def cannot_help(need: Need, settings: AutoscaleSettings) -> str:
     )
 
 
-def taken_back(step: Step, brought: float, row_seconds: float) -> str:
+def taken_back(step: ScalerStep, brought: float, row_seconds: float) -> str:
     """A step that brought nothing."""
     return (
         f"{step.before} -> {step.after} workers brought {max(0.0, brought):.0%} of what it "

@@ -63,7 +63,7 @@ def register(subparsers: Subparsers) -> None:
         "--plain", action="store_true", help="call a service with tls=False, without encryption"
     )
     parser.add_argument(
-        "--keep-trying", action="store_true", help="wait for the next service, for ever"
+        "--keep-trying", action="store_true", help="wait for the next service without a limit"
     )
     parser.set_defaults(run=run)
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anabranch.cli.asking import EXIT_NOT_RUNNING, begun, command, follow
+from anabranch.cli.asking import (
+    agrees,
+    begun,
+    command,
+    follow,
+    line,
+    reaching,
+    with_change_options,
+)
 
 if TYPE_CHECKING:
+    from anabranch.http.client import ServiceClient
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
@@ -16,26 +27,33 @@ def register(subparsers: Subparsers) -> None:
     """Add the subcommand."""
     parser = command(subparsers, "cancel", "take a reconfiguration back")
     parser.add_argument("number", type=int, nargs="?", help="which one (default: the running one)")
-    parser.add_argument("--wait", action="store_true", help="return when all is as it was before")
-    parser.set_defaults(run=run, timeout=None)
+    with_change_options(parser)
+    parser.set_defaults(run=run)
 
 
+@reaching
 def run(args: argparse.Namespace) -> int:
     """Ask the service for the way back."""
-    from anabranch.errors import NotRunning
     from anabranch.http.client import ServiceClient
 
-    try:
-        client = ServiceClient.of(args.location)
-        number = args.number
-        if number is None:
-            running = [move["number"] for move in client.get("/moves") if not move["is_done"]]
-            if not running:
-                print("anabranch: no reconfiguration is running.", file=sys.stderr)
-                return 2
-            number = running[-1]
-        back = client.post(f"/moves/{number}/cancel")
-        return follow(client, back, args) if args.wait else begun(back, args)
-    except NotRunning as error:
-        print(f"anabranch: {error}", file=sys.stderr)
-        return EXIT_NOT_RUNNING
+    client = ServiceClient.of(args.location)
+    move = _chosen(client, args.number)
+    if move is None:
+        print("anabranch: no reconfiguration is running.", file=sys.stderr)
+        return 2
+    if args.dry_run:
+        print(json.dumps(move) if args.json else f"would take back:\n{line(move)}")
+        return 0
+    if not args.yes:
+        print(line(move), file=sys.stderr)
+        if not agrees():
+            return 2
+    back = client.post(f"/moves/{move['number']}/cancel")
+    return follow(client, back, args) if args.wait else begun(back, args)
+
+
+def _chosen(client: ServiceClient, number: int | None) -> Any:
+    if number is not None:
+        return client.get(f"/moves/{number}")
+    running = [move for move in client.get("/moves") if not move["is_done"]]
+    return running[-1] if running else None

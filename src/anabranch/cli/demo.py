@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -45,9 +46,9 @@ def register(subparsers: Subparsers) -> None:
         "demo",
         help="a streaming query that is rescaled while it runs, checked",
         description=(
-            "Counts orders and sums amounts for each customer of a steady stream; goes from 2 to 3 "
-            "workers and back while the stream runs; draws the latency of rows over time; compares "
-            "the result with a sequential computation. Then a flash crowd comes, and the "
+            "Counts orders and sums amounts for each customer of a steady stream. Goes from 2 to 3 "
+            "workers and back while the stream runs. Draws the latency of rows over time, and "
+            "compares the result with a sequential computation. Then a flash crowd comes, and the "
             "autoscaler finds the number of workers."
         ),
     )
@@ -87,7 +88,7 @@ class Sink:
 
 
 @dataclass(frozen=True)
-class Change:
+class DemoMove:
     """A reconfiguration, in seconds since the load began."""
 
     name: str
@@ -104,7 +105,7 @@ class DemoRun:
     cores: int | None
     load_average: float
     timeline: Timeline
-    changes: list[Change]
+    changes: list[DemoMove]
 
     @property
     def about(self) -> str:
@@ -127,7 +128,7 @@ class DemoRun:
         """A run that was made before."""
         from anabranch.loadtest.latency import Timeline
 
-        changes = [Change(**change) for change in told["changes"]]
+        changes = [DemoMove(**change) for change in told["changes"]]
         timeline = Timeline.from_json(told["timeline"])
         return cls(timeline=timeline, changes=changes, **told["demo"])
 
@@ -139,28 +140,26 @@ def run_demo(args: argparse.Namespace) -> int:
     check(args.strategy, {})
     check_folders(args, "plot", "json")
     if args.stored:
-        return _show_stored(args)
+        _show_all(*_read(args.stored), args, args.stored)
+        return 0
     check_java()
     made, load_average = datetime.now(timezone.utc).strftime(MADE), os.getloadavg()[0]
     print("Starting Spark and a state service with 2 workers ...", flush=True)
     from anabranch.loadtest.session import spark_session
 
-    told: dict[str, Any] = {}
-    code = 0
+    run, crowd, code = None, None, 0
     with spark_session(memory="1g") as (spark, folder):
         if args.act != "crowd":
             run, sink, rows = _moves_act(spark, folder, args, made, load_average)
-            told |= run.to_json()
-            show(run, args.plot)
             code = _verdict(sink, rows)
         if args.act != "moves":
             crowd = run_crowd(spark, folder)
-            told["crowd"] = crowd.to_json()
-            show_crowd(crowd, crowd_picture(args.plot))
             code = code or int(crowd.wrong > 0)
     if args.json:
+        told = {**(run.to_json() if run else {}), **({"crowd": crowd.to_json()} if crowd else {})}
         text = json.dumps(told, separators=(",", ":"))
         args.json.write_text(f"{text}\n", encoding="utf-8")
+    _show_all(run, crowd, args, args.json)
     return code
 
 
@@ -176,6 +175,7 @@ def _moves_act(
         StateService(spark, str(folder / "state"), workers=2) as service,
         LoadedQuery(orders_query(spark, service), folder, 0, sink.write) as query,
     ):
+        _tell_page(service)
         timeline, changes = _run(query, service, args)
     run = DemoRun(made, os.cpu_count(), load_average, timeline, changes)
     return run, sink, query.next_row
@@ -186,13 +186,23 @@ def crowd_picture(plot: Path) -> Path:
     return plot.with_name(f"{plot.stem.removesuffix('-crowd')}-crowd{plot.suffix}")
 
 
-def _show_stored(args: argparse.Namespace) -> int:
-    run, crowd = _read(args.stored)
+def _show_all(
+    run: DemoRun | None, crowd: ScaledRun | None, args: argparse.Namespace, kept: Path | None
+) -> None:
     if run is not None and args.act != "crowd":
-        show(run, args.plot)
+        show(run, args.plot, kept)
     if crowd is not None and args.act != "moves":
-        show_crowd(crowd, crowd_picture(args.plot))
-    return 0
+        show_crowd(crowd, crowd_picture(args.plot), kept)
+
+
+def _tell_page(service: StateService) -> None:
+    """Where to look at it in a browser, if the extra `ui` is here."""
+    with contextlib.suppress(InvalidArgument):
+        url = service.url
+        from anabranch.http.page import PageFiles
+
+        if PageFiles().is_built:
+            print(f"Watch it in a browser (the link works once): {url}", flush=True)
 
 
 def _read(path: Path) -> tuple[DemoRun | None, ScaledRun | None]:
@@ -230,7 +240,7 @@ def orders_query(spark: SparkSession, service: StateService) -> Callable[[Path],
 
 def _run(
     query: LoadedQuery, service: StateService, args: argparse.Namespace
-) -> tuple[Timeline, list[Change]]:
+) -> tuple[Timeline, list[DemoMove]]:
     print(f"Warming up with {WARM_UP_ROWS:,} orders of {CUSTOMERS:,} customers ...", flush=True)
     query.burst(WARM_UP_ROWS, WARM_UP_ROWS // 8, lambda _: None)
     load = query.open(args.rate)
@@ -250,7 +260,7 @@ def _run(
         while not move.wait(0.2):
             watch.line(move.progress)
         end = time.time() - load.started
-        changes.append(Change(name, start, end, str(move.report())))
+        changes.append(DemoMove(name, start, end, str(move.report())))
         watch.line(1.0)
         watch.steady(args.seconds)
     query.drain(watch.left)
@@ -297,8 +307,8 @@ class _Watch:
         print(f"{seconds:>7} {last.end_row:>11,} {latency:>9}  {shares}{done}", flush=True)
 
 
-def show(run: DemoRun, plot: Path) -> None:
-    """Print latencies and reports; draw the picture."""
+def show(run: DemoRun, plot: Path, kept: Path | None) -> None:
+    """Print latencies and reports; draw the picture, which names the file that has the run."""
     from anabranch.loadtest.latency import TimeWindow
 
     timeline, changes = run.timeline, run.changes
@@ -316,10 +326,12 @@ def show(run: DemoRun, plot: Path) -> None:
     for change in changes:
         print(f"\n{change.report}")
     try:
+        from anabranch.loadtest.picture_source import note_source
         from anabranch.loadtest.timeline_plot import plot_timeline
 
         marks = [(c.name, c.start, c.end) for c in changes]
         plot_timeline(timeline, marks, plot, run.about)
+        note_source(plot, kept)
         print(f"\nLatency over time, with the moves marked: {plot}")
     except ValueError as error:  # without matplotlib
         print(f"\n{error}")

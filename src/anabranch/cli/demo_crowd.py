@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anabranch.loadtest.schedule import Curve
     from anabranch.service import StateService
 
-CALM, BUSY = 100.0, 450.0
-"""Rows a second. Each costs 8 ms of waiting: less than one worker's time, and nearly four."""
+CALM, BUSY = 80.0, 320.0
+"""Rows a second. Each costs 8 ms of waiting: less than one worker's time, and two and a half."""
 BEFORE, DURING, AFTER = 10.0, 30.0, 10.0
 """Seconds; at least so long, and until the workers have come or gone, so long after that."""
 PATIENCE_SECONDS = 150.0
@@ -95,13 +95,15 @@ class _Told:
             print(f"{passed:6.1f} s  {last['workers']} workers, {what}: {last['reason']}")
 
 
-def show_crowd(run: ScaledRun, plot: Path) -> None:
-    """What came of it, and the picture."""
+def show_crowd(run: ScaledRun, plot: Path, kept: Path | None) -> None:
+    """What came of it, and the picture, which names the file that has the run."""
     print(f"\n{run.line()}")
     try:
+        from anabranch.loadtest.picture_source import note_source
         from anabranch.loadtest.scaled_plot import plot_scaled
 
         plot_scaled(run, plot)
+        note_source(plot, kept)
         print(f"Load, workers and latency, with the reasons: {plot}")
     except ValueError as error:  # without matplotlib
         print(f"\n{error}")

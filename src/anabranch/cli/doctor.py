@@ -31,7 +31,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing looked at: what was found, whether it serves, and what to do if not."""
 
     name: str
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if healthy else 1
 
 
-def examine() -> list[Finding]:
+def examine() -> list[DoctorFinding]:
     """All findings, in the order in which one would fix them."""
     about = metadata("anabranch")
     required = [line for line in about.get_all("Requires-Dist", []) if "extra ==" not in line]
@@ -76,7 +76,7 @@ def examine() -> list[Finding]:
         *(_library(name, ranges[name]) for name in LIBRARIES),
         _tasks_python(),
         _java(),
-        Finding("cores", str(_cores()), True),
+        DoctorFinding("cores", str(_cores()), True),
         _memory(),
         *map(_extra, EXTRAS),
     ]
@@ -104,14 +104,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers + [0] * (3 - len(numbers)))
 
 
-def _python(wanted: str) -> Finding:
+def _python(wanted: str) -> DoctorFinding:
     version = platform.python_version()
     ok = in_range(version, wanted)
     advice = "" if ok else f"Use a Python {wanted}."
-    return Finding("python", f"{version} ({sys.executable})", ok, advice)
+    return DoctorFinding("python", f"{version} ({sys.executable})", ok, advice)
 
 
-def _library(name: str, wanted: str) -> Finding:
+def _library(name: str, wanted: str) -> DoctorFinding:
     """A library that can be imported and whose version is in the supported range."""
     advice = f'{sys.executable} -m pip install "{name}{wanted}"'
     try:
@@ -120,41 +120,48 @@ def _library(name: str, wanted: str) -> Finding:
             # Some builds of Arrow come without Flight, which carries the rows.
             import_module("pyarrow.flight")
     except ImportError as error:
-        return Finding(name, f"cannot be imported: {error}", False, advice)
+        return DoctorFinding(name, f"cannot be imported: {error}", False, advice)
     ok = in_range(version, wanted)
-    return Finding(name, version, ok, "" if ok else advice)
+    return DoctorFinding(name, version, ok, "" if ok else advice)
 
 
-def _tasks_python() -> Finding:
+_UNSEEN = (
+    "The setting spark.pyspark.python goes first, and doctor does not see it: StateService checks "
+    "what Spark's tasks really run."
+)
+
+
+def _tasks_python() -> DoctorFinding:
     """The interpreter of Spark's tasks, as far as the environment says."""
     command = os.environ.get("PYSPARK_PYTHON")
     if not command:
         advice = (
             "Local sessions use this Python then. On a cluster, set PYSPARK_PYTHON to one with "
-            "these packages on every host, before Spark starts."
+            "these packages on every host, before Spark starts. " + _UNSEEN
         )
-        return Finding("tasks", "PYSPARK_PYTHON is not set", True, advice, is_missing=True)
+        return DoctorFinding("tasks", "PYSPARK_PYTHON is not set", True, advice, is_missing=True)
     flaw = flaw_of(command)
-    shown = command if flaw is None else f"PYSPARK_PYTHON={command} {flaw}"
-    return Finding("tasks", shown, flaw is None, "" if flaw is None else cure())
+    if flaw is not None:
+        return DoctorFinding("tasks", f"PYSPARK_PYTHON={command} {flaw}", False, cure())
+    return DoctorFinding("tasks", command, True, _UNSEEN)
 
 
-def _extra(name: str) -> Finding:
+def _extra(name: str) -> DoctorFinding:
     """An extra that is not installed is no fault."""
     extra = EXTRAS[name]
     if not extra.missing():
-        return Finding(f"[{name}]", "installed", True)
+        return DoctorFinding(f"[{name}]", "installed", True)
     install = extra.install or f"pip install '.[{name}]'"
     advice = f"{install} in a clone, for: {extra.purpose}"
-    return Finding(f"[{name}]", "not installed", True, advice, is_missing=True)
+    return DoctorFinding(f"[{name}]", "not installed", True, advice, is_missing=True)
 
 
-def _java() -> Finding:
+def _java() -> DoctorFinding:
     try:
         java = check_java()
     except JavaNotReady as error:
-        return Finding("java", "not ready", False, str(error))
-    return Finding("java", f"{java.version} ({java.executable})", True)
+        return DoctorFinding("java", "not ready", False, str(error))
+    return DoctorFinding("java", f"{java.version} ({java.executable})", True)
 
 
 def _cores() -> int:
@@ -164,11 +171,11 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _memory() -> Finding:
+def _memory() -> DoctorFinding:
     gib = _memory_bytes() / 2**30
     ok = gib >= MEMORY_GIB_MIN
     advice = "" if ok else f"Give it at least {MEMORY_GIB_MIN:.0f} GiB of memory."
-    return Finding("memory", f"{gib:.1f} GiB", ok, advice)
+    return DoctorFinding("memory", f"{gib:.1f} GiB", ok, advice)
 
 
 def _memory_bytes() -> int:
@@ -186,13 +193,13 @@ def _cgroup_limit(path: str) -> int | None:
         return None
 
 
-def _without_name(finding: Finding) -> dict[str, object]:
+def _without_name(finding: DoctorFinding) -> dict[str, object]:
     fields = asdict(finding)
     del fields["name"]
     return fields
 
 
-def _as_text(findings: list[Finding], healthy: bool) -> str:
+def _as_text(findings: list[DoctorFinding], healthy: bool) -> str:
     lines = []
     for finding in findings:
         mark = "NO" if not finding.ok else "--" if finding.is_missing else "ok"

@@ -25,7 +25,8 @@ EXTRAS = {
     "tls": Extra(("cryptography",), "TLS, as soon as other hosts take part"),
     "plot": Extra(("matplotlib",), "pictures of demo and bench"),
     "ui": Extra(
-        ("prometheus_client", "starlette", "uvicorn"), "the HTTP API of a service, and metrics"
+        ("prometheus_client", "rich", "starlette", "uvicorn"),
+        "the HTTP API of a service, metrics, and anabranch watch",
     ),
     "bench": Extra(
         ("anabranch_bench",), "anabranch run and anabranch bench", "pip install ./benchmarks"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
-from anabranch.cli.asking import EXIT_NOT_RUNNING, command, line
+from anabranch.cli.asking import command, line, reaching
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -19,16 +18,12 @@ def register(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
+@reaching
 def run(args: argparse.Namespace) -> int:
     """Print them, the newest last."""
-    from anabranch.errors import NotRunning
     from anabranch.http.client import ServiceClient
 
-    try:
-        found = ServiceClient.of(args.location).get("/moves")
-    except NotRunning as error:
-        print(f"anabranch: {error}", file=sys.stderr)
-        return EXIT_NOT_RUNNING
+    found = ServiceClient.of(args.location).get("/moves")
     if args.json:
         print(json.dumps(found))
     else:

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from anabranch.cli.state_get import get_key
 from anabranch.state.access import PRIVATE
 
 if TYPE_CHECKING:
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 List the operators and state variables of a state location, or show or export the state of one.
 Works beside a running service: it reads what is committed and holds nothing (except --remove).
+
+`anabranch state get LOCATION KEY` looks one key up: in the running service, or in the location.
+A key is JSON, or a text as it is; several columns are several words.
 """
+EXAMPLES = """\
+examples:
+  anabranch state state/orders --operator totals --rows 5
+  anabranch state get state/orders berlin 42 --operator totals
+exit codes of get: 0 it has state, 1 it has none, 2 refused
+"""
+GET = "get"
 
 
 def register(subparsers: Subparsers) -> None:
@@ -31,9 +42,15 @@ def register(subparsers: Subparsers) -> None:
         "state",
         help="look into a state location, or export from it",
         description=DESCRIPTION,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("location", help="folder or URI of the state")
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="LOCATION",
+        help="folder or URI of the state; or: get LOCATION KEY",
+    )
     parser.add_argument("--operator", metavar="NAME", help="show the state of this operator")
     parser.add_argument("--variable", metavar="NAME", help="one of its state variables")
     parser.add_argument("--timers", action="store_true", help="its timers instead")
@@ -52,7 +69,16 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show, export or remove."""
+    """List, show, export, remove, or look a key up."""
+    if args.words[0] == GET and len(args.words) > 1:
+        return get_key(args, args.words[1], args.words[2:])
+    args.location, *more = args.words
+    if more:
+        from anabranch.errors import InvalidArgument
+
+        raise InvalidArgument(
+            f"{more[0]!r} is too much. Give a location only, or `get LOCATION KEY`."
+        )
     if args.remove is not None:
         return _remove(args.location, args.remove)
     chosen = (args.operator, args.variable, args.export, args.batch)

@@ -12,7 +12,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.history import clock, line
-from anabranch.model.journal_entry import EntryKind
+from anabranch.cli.stuck_calls import about, begun, stuck_calls
+from anabranch.model.journal_entry import FREQUENT, EntryKind
 
 if TYPE_CHECKING:
     from anabranch.durability.journal import JournalContent
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Say whether a service runs on a state location, when it ended if not, and what it last did. It reads
-the location only, so it works when nothing runs. Exit code: 0 if a service runs, 3 if none does.
+the location, so it works when nothing runs; a service that runs is asked for its workers too.
+Exit code: 0 if a service runs, 3 if none does.
 """
 EXIT_NOT_RUNNING = 3
 RECENT_SECONDS = 600.0
 SILENT_SECONDS_MAX = 150.0
 """A service on another machine that wrote nothing for longer is taken for dead."""
 EVENTS_SHOWN = 5
+LIVE_SECONDS_MAX = 5.0
+"""For the answer of a service that may hang."""
+WORKERS_SHOWN = 20
 
 
 @dataclass(slots=True)
@@ -49,11 +54,17 @@ class LocationPicture:
     is_running: bool
     how: str
     """The same as a sentence."""
+    ended_at: float | None = None
+    """When it was alive for sure last, if it does not run."""
     operators: dict[str, OperatorPicture] = field(default_factory=dict)
     batches: dict[str, Any] = field(default_factory=dict)
     """Of the last minutes before now, or before the end."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """What happened last, batches apart."""
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    """Entries of calls of user code that have not come back, if the service runs."""
+    live: dict[str, Any] | None = None
+    """What the running service itself says, if it listens and the user has its token."""
 
 
 def register(subparsers: Subparsers) -> None:
@@ -74,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     from anabranch.durability.store import StateStore
 
     picture = look(StateStore(args.location).look(), time.time())
+    if picture.is_running:
+        picture.live = _live(args.location)
     if args.json:
         print(json.dumps(asdict(picture), default=_plain, indent=2))
     else:
@@ -94,10 +107,12 @@ def look(store: StateStore, now: float) -> LocationPicture:
     batches = [row for row in rows if row["kind"] == EntryKind.BATCH.value and "seconds" in row]
     end = now if is_running else (journal.alive_at or now)
     recent = [row for row in batches if end - row["time"].timestamp() <= RECENT_SECONDS]
-    often = (EntryKind.BATCH.value, EntryKind.LOAD.value)
+    often = {kind.value for kind in FREQUENT}
     events = [row for row in rows if row["kind"] not in often][-EVENTS_SHOWN:]
+    stuck = stuck_calls(rows) if is_running else []
     return LocationPicture(
-        store.blobs.location, is_running, how, operators, _summary(recent), events
+        *(store.blobs.location, is_running, how, None if is_running else journal.alive_at),
+        *(operators, _summary(recent), events, stuck),
     )
 
 
@@ -125,6 +140,18 @@ def _life(store: StateStore, journal: JournalContent, now: float) -> tuple[bool,
     if held:
         return True, f"running ({who}, since {journal.owner.get('since')})"
     return False, f"died at {clock(last)} or up to a minute later, without a word ({who})"
+
+
+def _live(location: str) -> dict[str, Any] | None:
+    """The location says enough if the service cannot be asked."""
+    from anabranch.errors import AnabranchError
+    from anabranch.http.client import ServiceClient
+
+    try:
+        found: dict[str, Any] = ServiceClient.of(location, LIVE_SECONDS_MAX).get("/status")
+    except AnabranchError:
+        return None
+    return found
 
 
 def _operator(store: StateStore, name: str) -> OperatorPicture:
@@ -161,20 +188,37 @@ def _lines(picture: LocationPicture) -> list[str]:
             continue
         at = operator.committed_at
         when = "" if at is None else f" at {clock(datetime.fromtimestamp(at, timezone.utc))}"
-        kept = f"{operator.epochs_kept} batches can be restored"
-        lines.append(
-            f"  {name}: last batch {operator.last_epoch}{when}, {_size(operator.bytes)}, {kept}"
-        )
+        kept = f"{readable_size(operator.bytes)}, {operator.epochs_kept} batches can be restored"
+        lines.append(f"  {name}: last batch {operator.last_epoch}{when}, {kept}")
     if found := picture.batches:
         lines.append(
             f"  last {RECENT_SECONDS / 60:.0f} minutes: {found['batches']} batches, "
             f"{found['rows']:,} rows, median {found['median_seconds']} s, "
             f"99 % below {found['p99_seconds']} s, longest {found['max_seconds']} s"
         )
+    for row in picture.stuck:
+        where = f"{row['worker']}: user code has not come back since {clock(begun(row))}"
+        lines.append(f"  {where}: {about(row)}")
+    lines += _live_lines(picture.live or {})
     return lines + [f"  {line(event)}" for event in picture.events]
 
 
-def _size(count: float) -> str:
+def _live_lines(live: dict[str, Any]) -> list[str]:
+    workers = live.get("workers", {})
+    lines = [
+        f"  {name}: {shown['status']} on {shown.get('host') or '?'}, {shown['key_groups']} key "
+        f"groups, {readable_size(shown.get('bytes') or 0)}, {shown['restarts']} restarts"
+        for name, shown in list(workers.items())[:WORKERS_SHOWN]
+    ]
+    if len(workers) > WORKERS_SHOWN:
+        lines.append(f"  ... {len(workers)} workers (--json shows all)")
+    if moving := live.get("reconfiguration"):
+        lines.append(f"  moving: {moving['strategy']}, {moving['progress']:.0%}")
+    return lines
+
+
+def readable_size(count: float) -> str:
+    """For people."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"

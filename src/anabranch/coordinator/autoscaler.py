@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.autoscale.decide import decide, gate, is_skewed, performed
 from anabranch.autoscale.decision import Action, Decision
-from anabranch.autoscale.memory import NOTHING, Memory
+from anabranch.autoscale.memory import NOTHING, ScalerMemory
 from anabranch.autoscale.settings import ACT, OFF, AutoscaleSettings
 from anabranch.autoscale.signals import Outlook, Signals
 from anabranch.coordinator import steady_clock
@@ -75,7 +75,7 @@ class Autoscaler:
     ) -> None:
         self._moves, self._book, self._notes = moves, book, notes
         self._settings = settings
-        self._memory: Memory = NOTHING
+        self._memory: ScalerMemory = NOTHING
         self._released: frozenset[HostId] = frozenset()
         self._stated: deque[Stated] = deque(maxlen=DECISIONS_KEPT)
         self._noted = 0.0

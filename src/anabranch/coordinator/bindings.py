@@ -42,7 +42,7 @@ WRITE_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class StatePlace:
     """Where a definition has its state, for one query."""
 
     name: str
@@ -67,7 +67,7 @@ class Template:
         return None if self.side is None else self.side.family
 
     def opened(
-        self, place: Place, stored: OperatorFile, number: int, start_empty: bool
+        self, place: StatePlace, stored: OperatorFile, number: int, start_empty: bool
     ) -> OperatorRecord:
         """Its operator under a name; `number` is that of this one in workers."""
         is_restored = stored.restored_epoch is not None
@@ -89,7 +89,7 @@ class Template:
         )
 
 
-Install = Callable[[Template, Place], OperatorRecord]
+InstallOperator = Callable[[Template, StatePlace], OperatorRecord]
 
 
 class Bindings:
@@ -103,7 +103,7 @@ class Bindings:
         lock: AbstractContextManager[Any],
         operators: Mapping[str, OperatorRecord],
         clock: QueryClock,
-        install: Install,
+        install: InstallOperator,
     ) -> None:
         self._store = store
         self._store_lock = store_lock
@@ -173,7 +173,7 @@ class Bindings:
                 remove(self._store, name)
             known = self._operators.get(name)
             if known is not None and known.template in self._templates:
-                self._install(self._templates[known.template], Place(name))
+                self._install(self._templates[known.template], StatePlace(name))
 
     # -- one query --
 
@@ -217,12 +217,12 @@ class Bindings:
             if is_begun_here or self._is_running(name, owner):
                 raise foreign_state(name, owner, request.query_id)
             if request.epoch == 0:
-                return self._release(template, Place(name), request)
+                return self._release(template, StatePlace(name), request)
         elif owner is None and not is_begun_here and request.epoch > 0:
             self._check_may_start(template, request)
         return record
 
-    def _release(self, template: Template, place: Place, request: Begin) -> OperatorRecord:
+    def _release(self, template: Template, place: StatePlace, request: Begin) -> OperatorRecord:
         """Install the definition under a name whose last query left nothing, or is this one."""
         self._wait_for_write(place.name)
         with self._store_lock:
@@ -250,7 +250,7 @@ class Bindings:
 
     # -- under service.enable() --
 
-    def _own(self, template: Template, request: Begin, family: str) -> Place:
+    def _own(self, template: Template, request: Begin, family: str) -> StatePlace:
         """Where this query has the state of a definition, or will have it."""
         with self._store_lock:
             stored = records(self._store)
@@ -263,11 +263,11 @@ class Bindings:
         if found is None:
             found = self._left_over(template, members, owned)
         if found is not None:
-            return Place(found, at)
+            return StatePlace(found, at)
         if request.epoch > 0:
             self._check_may_start(template, request)
         name = self._new_name(template, family, request.query_id, stored, begun)
-        return Place(name, at, request.epoch > 0)
+        return StatePlace(name, at, request.epoch > 0)
 
     def _members(self, template: Template, query_id: str) -> list[Template]:
         """The definitions in a query, in their order."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.batch_watch import BatchWatch
-from anabranch.coordinator.bindings import Bindings, Place, Template
+from anabranch.coordinator.bindings import Bindings, StatePlace, Template
 from anabranch.coordinator.call_router import CallRouter
 from anabranch.coordinator.declared_sites import open_operator
 from anabranch.coordinator.epoch_writer import EpochWriter
@@ -34,7 +34,7 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import AnabranchError, CallTimedOut, ServiceUnavailable, unexpected
 from anabranch.model.ids import WorkerId
 from anabranch.model.keyspace import KeySpace
-from anabranch.model.routing import initial_routing
+from anabranch.model.routing import first_workers, initial_routing
 from anabranch.processes.crash_points import crash_point
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.processes.worker_pool import WorkerPool
@@ -82,18 +82,18 @@ class Coordinator:
         self._requests: dict[int, futures.Future[LaneAnswer]] = {}
         self._request_ids, self._definition_ids = itertools.count(1), itertools.count(1)
         self._stopped, self._failures = False, FailureLog(self.notes.batch_failed)
-        names = [WorkerId(f"w{n}") for n in range(1, workers + 1)]
         self.hosts = ServiceHosts(
             hosts or HostSettings(), store.blobs, self._run_id, self._dispatch, self.access
         )
         self._machine, effects = protocol.CoordinatorMachine.create(
-            initial_routing(keyspace.groups, names), self.hosts.present
+            initial_routing(keyspace.groups, first_workers(workers)), self.hosts.present
         )
-        self._deaths = WatchServer()
+        self._deaths = WatchServer(self.access.credentials.token)
         self._pool = self._make_pool(make_config, ping_seconds(user_code_timeout_s))
         self._doubts = LaneDoubts(self._pool)
         self._user_code = UserCodeMonitor(
-            self._operators, self._is_query_running, self._pool.replace, user_code_timeout_s
+            *(self._operators, self._is_query_running, self._pool.replace),
+            *(user_code_timeout_s, self.notes),
         )
         self._installer = Installer(self._pool, self._owns_nothing, self._user_code.stack_of)
         self.recycler = Recycler(self._machine, self._lock, self._pool)
@@ -111,7 +111,7 @@ class Coordinator:
             self._pool,
             BatchWatch(self._machine, self._lock, self._operators, clock.is_running),
             self._maintenance.publish,
-            self.notes.of(self._pool),
+            self.notes.of(self._pool, lambda: self._machine.routing),
         )
         self.lookups = LookupClient(
             self._machine, self._lock, self._pool, self._operators, keyspace
@@ -124,7 +124,7 @@ class Coordinator:
             self._begin, self._finish, self._failures, registry, self.access, self._deaths
         )
         self._server = Server(host, self.access.known, self.calls, shown, port)
-        self.address = self._deaths.listens_at(self._server.address)
+        self.address = self._server.address
         self._perform(effects)
         self.hosts.start(self.address, self._machine.fleet.waiting)
 
@@ -168,12 +168,12 @@ class Coordinator:
         """
         number = next(self._definition_ids)
         template = Template(number, name, definition, tuple(initial), side)
-        self._open(template, Place(name), number)
+        self._open(template, StatePlace(name), number)
         self.bindings.add(template)
         return number
 
     def _open(
-        self, template: Template, place: Place, definition_id: int | None = None
+        self, template: Template, place: StatePlace, definition_id: int | None = None
     ) -> OperatorRecord:
         """Install a definition under a name; without a number, as a new one."""
         name = place.name

@@ -18,6 +18,7 @@ from anabranch.coordinator.join_check import (
     WORKER_BYTES_MIN,
     address_flaw,
     capacity,
+    folder_flaw,
     join_flaw,
 )
 from anabranch.coordinator.location_proof import LocationProof
@@ -26,7 +27,7 @@ from anabranch.model.host import HostFacts
 from anabranch.model.ids import AgentId, HostId, WorkerId
 from anabranch.processes.environment import driver_environment
 from anabranch.protocol.coordinator_messages import HostJoined, HostLost
-from anabranch.protocol.leases import Answer, Claims, LeaseTimes, Loss
+from anabranch.protocol.leases import Claims, JoinAnswer, LeaseTimes, Loss
 from anabranch.transport.messages.hosts import (
     Beat,
     BeatReply,
@@ -39,6 +40,7 @@ from anabranch.transport.messages.hosts import (
     ProveReply,
     Report,
     ReturnHead,
+    StateFolder,
 )
 from anabranch.transport.messages.kinds import AliveHead, Nothing
 from anabranch.transport.messages.names import AgentCall
@@ -46,6 +48,8 @@ from anabranch.transport.signs_of_life import Item
 
 _log = logging.getLogger("anabranch.coordinator")
 
+LOOK_SECONDS_MAX = 60.0
+"""Between two looks at agents, if none is expected to be given up earlier."""
 STOP_SECONDS_MAX = 5.0
 """For agents to hear that the service is over."""
 
@@ -91,9 +95,11 @@ class HostRegistry:
         on_lost: Callable[[HostLost], None],
         times: LeaseTimes | None = None,
         worker_bytes: int = WORKER_BYTES_MIN,
+        state_folder: StateFolder | None = None,
     ) -> None:
         """`worker_bytes`: memory that a worker needs."""
         self._worker_bytes = worker_bytes
+        self._state_folder = state_folder or StateFolder()
         self._proof = LocationProof(blobs, run_id)
         self._on_joined, self._on_lost = on_joined, on_lost
         self._times = times or LeaseTimes()
@@ -225,23 +231,19 @@ class HostRegistry:
                 return self._refusal(IS_OVER, is_final=True)
             answer, loss = self._claims.join(host, request.agent, time.monotonic())
             self._lose(loss)
-            if answer in (Answer.WELCOME, Answer.AGAIN):
+            if answer in (JoinAnswer.WELCOME, JoinAnswer.AGAIN):
                 room = capacity(request.facts, self._worker_bytes)
                 self._joining.setdefault(request.agent, _record(request, room))
             self._changed.notify_all()
-        if answer is Answer.TAKEN:
+        if answer is JoinAnswer.TAKEN:
             return self._refusal(f"Host {host} has an agent already: this one is not needed.")
-        if answer is Answer.GIVEN_UP:
+        if answer is JoinAnswer.GIVEN_UP:
             return self._refusal(f"This agent of host {host} was given up.")
+        where, times = self._proof, self._times
         return JoinReply(
-            True,
-            "",
-            False,
-            self._proof.path,
-            self._proof.location,
-            self._times.beat,
-            self._times.lease,
+            *(True, "", False, where.path, where.location, times.beat, times.lease),
             driver_environment(),
+            self._state_folder,
         )
 
     @staticmethod
@@ -254,10 +256,9 @@ class HostRegistry:
         if record is None:
             return ProveReply(False, "This agent does not count any more.")
         host = record.facts.host
-        flaw = self._proof.flaw(host, request)
+        flaw = self._proof.flaw(host, request) or folder_flaw(host, request.folder_error)
         flaw = flaw or address_flaw(host, request.agent, request.listens_at)
         if flaw is not None:
-            _log.warning("%s", flaw)
             self.give_up(request.agent, flaw)
             return ProveReply(False, flaw)
         return ProveReply(True, "")
@@ -331,7 +332,9 @@ class HostRegistry:
         if stream is not None:
             stream[1].put(ReturnHead(loss.reason, is_final=False))
         self._changed.notify_all()
-        if loss.had_joined:
+        if not loss.had_joined:
+            _log.warning("Host %s has not joined: %s", loss.host, loss.reason)
+        else:
             del self._records[loss.host]
             self._lost[loss.host] = loss.reason
             _log.warning("Host %s is lost: %s", loss.host, loss.reason)
@@ -348,7 +351,7 @@ class HostRegistry:
                     self._gather_no_longer()
                 until = [self._claims.next_expiry(), self._expected and self._expected[1]]
                 known = [moment for moment in until if moment is not None]
-                self._changed.wait(min(known) - now if known else None)
+                self._changed.wait(min([*known, now + LOOK_SECONDS_MAX]) - now)
 
     def _gather_no_longer(self) -> None:
         self._expected = None

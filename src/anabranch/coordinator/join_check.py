@@ -54,6 +54,17 @@ def _different(theirs: Versions, ours: Versions) -> list[tuple[str, str, str]]:
     return found
 
 
+def folder_flaw(host: HostId, error: str | None) -> str | None:
+    """What a host has said of its folder for state, with what to do about it."""
+    if error is None:
+        return None
+    return (
+        f"Host {host} cannot run workers of the service on {socket.gethostname()}: they would have "
+        f"no room for their state. {error} A host that joins by itself may have a folder of its "
+        "own: anabranch agent --local-dir."
+    )
+
+
 def address_flaw(host: HostId, agent: AgentId, listens_at: str | None) -> str | None:
     """Whether workers of a host can be reached from here: its agent answers as they will."""
     if listens_at is None:

@@ -7,7 +7,14 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from anabranch.autoscale.signals import Batch, Fleet, GroupRows, HostUse, QueryLoad, Signals
+from anabranch.autoscale.signals import (
+    FleetSignals,
+    GroupRows,
+    HostUse,
+    QueryLoad,
+    SignalBatch,
+    Signals,
+)
 from anabranch.coordinator import steady_clock
 from anabranch.coordinator.move_runner import MoveRunner
 from anabranch.coordinator.operator_record import OperatorRecord
@@ -56,7 +63,7 @@ class LoadBook:
 
     # -- workers --
 
-    def _fleet(self, now: float, released: frozenset[HostId]) -> Fleet:
+    def _fleet(self, now: float, released: frozenset[HostId]) -> FleetSignals:
         with self._lock:
             workers = dict(self._machine.workers)
         missing = {w: v.phase.value for w, v in workers.items() if v.phase is not WorkerPhase.UP}
@@ -66,7 +73,7 @@ class LoadBook:
         self._restarts = restarts
         why = ", ".join(f"{worker} is {phase}" for worker, phase in missing.items())
         size = sum(o.useful.batches[-1].state_bytes for o in self._known())
-        return Fleet(
+        return FleetSignals(
             len(self._moves.wanted().workers),
             self._moves.is_moving,
             f"{why}." if why else "",
@@ -125,7 +132,7 @@ class LoadBook:
 
 def joined(
     loads: list[list[BatchLoad]], told: QueryReports, is_calm: Any = lambda *_: True
-) -> list[Batch]:
+) -> list[SignalBatch]:
     """Batches of a query: all its operators' parts, with the query's own times if it tells them.
 
     The newest batch is left out until the query has told of it.
@@ -143,7 +150,7 @@ def joined(
     return [replace(b, is_calm=is_calm(b.started, b.ended)) for b in batches]
 
 
-def _batch(parts: Collection[BatchLoad], report: BatchReport | None, ratio: float) -> Batch:
+def _batch(parts: Collection[BatchLoad], report: BatchReport | None, ratio: float) -> SignalBatch:
     useful: dict[str, float] = {}
     for part in parts:
         for worker, seconds in part.useful.items():
@@ -154,7 +161,7 @@ def _batch(parts: Collection[BatchLoad], report: BatchReport | None, ratio: floa
     if report is not None:
         started, seconds = report.started, max(report.seconds, 1e-3)
     lag = 0.0 if report is None else report.lag_rows * ratio
-    return Batch(started, seconds, rows, useful, max(1, len(useful)), lag)
+    return SignalBatch(started, seconds, rows, useful, max(1, len(useful)), lag)
 
 
 def _rows_per_source_row(

@@ -63,6 +63,11 @@ class LiveState:
         epoch, values = self._lookups.ask(self._operator, self._reader, table)
         return epoch, [values.get(key) for key in canonical]
 
+    def locate(self, key: Any = ()) -> tuple[int, str]:
+        """The key group of a key, and the worker that owns it now."""
+        _, table = self._reader.keys.table([key])
+        return self._lookups.place_of(table)
+
     def __repr__(self) -> str:
         return f"LiveState({self._operator!r}, by {', '.join(self._reader.keys.columns)})"
 
@@ -96,6 +101,12 @@ class LookupClient:
             )
         reader = reader_of(operator, known.definition, variable, self._keyspace)
         return LiveState(self, operator, reader)
+
+    def place_of(self, keys: pa.Table) -> tuple[int, str]:
+        """Key group and owner of the first of some keys."""
+        group = int(self._keyspace.group_of(keys.column(HASH).to_numpy())[0])
+        with self._lock:
+            return group, self._machine.routing.owners[group]
 
     def ask(
         self, operator: str, reader: Reader, keys: pa.Table

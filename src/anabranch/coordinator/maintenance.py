@@ -8,8 +8,10 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from anabranch.coordinator.calls import COMMITTED_SECONDS_MAX
+from anabranch.coordinator.few_threads import in_few_threads
 from anabranch.durability.heat import merged_heat
 from anabranch.durability.manifest import FileRef, with_snapshots
 from anabranch.durability.store import StateStore
@@ -104,7 +106,7 @@ class Maintenance:
                 self._store.commit(with_snapshots(manifest, fitting))
         self.keep(operator, snapshots)
 
-    def stop(self, seconds_max: float | None = None) -> None:
+    def stop(self, seconds_max: float) -> None:
         """Finish what runs and end the thread; wait so long for it."""
         self._commits.put(None)
         self._thread.join(seconds_max)
@@ -145,14 +147,8 @@ class Maintenance:
                 _log.exception("Worker %s after batch %s", worker, epoch)
             heat.append(note)
 
-        calls = [
-            threading.Thread(target=tell, args=peer, name="anabranch-committed", daemon=True)
-            for peer in self._pool.peers().items()
-        ]
-        for call in calls:
-            call.start()
-        for call in calls:
-            call.join()  # no limit: each call has one, and ends if its worker is gone
+        peers = self._pool.peers().items()
+        in_few_threads("anabranch-committed", [partial(tell, *peer) for peer in peers])
         notes = [note for note in heat if note is not None]
         if len(notes) == len(heat):
             with self._lock:

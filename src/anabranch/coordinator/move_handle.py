@@ -14,6 +14,8 @@ from anabranch.model.ids import WorkerId
 from anabranch.model.stats import ROWS_FORWARDED
 from anabranch.protocol.move_parts import ACROSS_HOSTS, ON_HOST
 
+PROGRAM = "program"
+"""A cause: the driver's program has asked."""
 CANCELLED = "It was cancelled."
 STOPPED = "The service was stopped."
 
@@ -132,9 +134,10 @@ class MoveHandle:
     look: Callable[[MoveHandle], tuple[Progress, Mapping[str, int]]]
     batches: Callable[[float, float], tuple[Mapping[str, Any], ...]]
     """Those that ended after one time and began before another."""
-    on_cancel: Callable[[MoveHandle], MoveHandle]
-    on_retarget: Callable[[int], MoveHandle]
-    cause: str = "program"
+    on_cancel: Callable[[MoveHandle, str], MoveHandle]
+    """And who asks, as in `cause`."""
+    on_retarget: Callable[[int, str], MoveHandle]
+    cause: str = PROGRAM
     """Who asked for it."""
     started: float = field(default_factory=steady_clock.now)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -161,6 +164,7 @@ class MoveHandle:
         Raises ReconfigurationFailed if the move failed, and ServiceUnavailable if the service was
         stopped before its end. A move that was cancelled or replaced raises nothing.
         """
+        # no limit: the caller's choice; a move ends with the service at the latest
         if not self._ended.wait(timeout):
             return False
         if self._outcome.startswith("failed"):
@@ -176,20 +180,20 @@ class MoveHandle:
             )
         return True
 
-    def cancel(self) -> MoveHandle:
+    def cancel(self, *, cause: str = PROGRAM) -> MoveHandle:
         """Give up. Key groups that have moved go back. Returns the handle of the way back.
 
         If the move has ended, or another request has replaced it, nothing changes, and you get this
-        handle.
+        handle. `cause` says who asks, for the journal.
         """
-        return self.on_cancel(self)
+        return self.on_cancel(self, cause)
 
-    def retarget(self, workers: int) -> MoveHandle:
+    def retarget(self, workers: int, *, cause: str = PROGRAM) -> MoveHandle:
         """Continue to another number of workers, from the present layout and in the same way.
 
         Returns the handle of the new move.
         """
-        return self.on_retarget(workers)
+        return self.on_retarget(workers, cause)
 
     def report(self) -> MoveReport:
         """Tell what the move has done so far."""
@@ -224,6 +228,12 @@ class MoveHandle:
             dict(counters),
             self.batches(self.started, math.inf),
         )
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from anabranch.report.moves import move_fragment
+
+        return move_fragment(repr(self), self.report().as_json(), self.cause)
 
     def __repr__(self) -> str:
         return f"Move({self.strategy}, {self._outcome}, {self.progress:.0%})"

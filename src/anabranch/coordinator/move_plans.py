@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from anabranch.coordinator.calls import STATUS_SECONDS_MAX, ask_all
@@ -15,9 +16,10 @@ from anabranch.coordinator.planning import (
     rescaled,
 )
 from anabranch.coordinator.seating import Seating
-from anabranch.coordinator.site_traffic import Places, lane_host
+from anabranch.coordinator.site_traffic import LanePlaces, lane_host
 from anabranch.errors import StaleRouting
 from anabranch.model.ids import HostId
+from anabranch.model.ownership import whole
 from anabranch.processes.worker_pool import WorkerPool
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.host_layout import HostsNow
@@ -52,11 +54,11 @@ class MovePlans:
         with self._lock:
             return self._machine.fleet.now()
 
-    def places(self, lane: Sequence[str]) -> Places:
+    def places(self, lane: Sequence[str]) -> LanePlaces:
         """Who is where, as seen from a lane with these names."""
         now = self.hosts()
         at = lane_host(lane, self.addresses())
-        return Places(at, now.at, self.seating.homes(now))
+        return LanePlaces(at, now.at, self.seating.homes(now))
 
     def rescale(self, workers: Any, assignment: str, hosts: Any = None) -> TargetLayout:
         """Plan for a number of workers, on all hosts that are not drained or on some."""
@@ -99,6 +101,19 @@ class MovePlans:
                 f"Key groups have changed owners: the routing has version {now}, not {version}. "
                 "Nothing was begun. Look at the status again, then decide."
             )
+
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and those that are on their way; no worker is asked."""
+        with self._lock:
+            routing, current = self._machine.routing, self._machine.moves.current
+            moves = () if current is None else current.moves
+            phases = {} if current is None else dict(current.phases)
+        moving = [
+            {**asdict(move), "phase": phases[move.group].value}
+            for move in moves
+            if move.group in phases
+        ]
+        return {**whole(routing), "moving": moving}
 
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, recent rows and bytes of each key group."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -198,7 +199,7 @@ class MoveRunner(MovePlans):
         loads = self._loads(LOADS_SECONDS_MAX)
         return {KeyGroup(group): load.bytes for group, load in loads.items()}
 
-    def _cancel(self, move: MoveHandle) -> MoveHandle:
+    def _cancel(self, move: MoveHandle, cause: str) -> MoveHandle:
         with self._asking:
             with self._lock:
                 found = self._moves.get(move.number)
@@ -207,11 +208,12 @@ class MoveRunner(MovePlans):
                 self._cancelled.add(move.number)
             wish = found.wish
             strategy = wish.strategy if wish.strategy != STANDBY else "live"
-            how = MoveWish(strategy, {}, wish.bytes_per_second, wish.latency_target)
+            how = replace(wish, strategy=strategy, options={}, assignment="minimal", cause=cause)
             return self._request(found.before, how)
 
-    def _retarget(self, wish: MoveWish, workers: int) -> MoveHandle:
-        return self.ask(lambda moves: moves.rescale(workers, wish.assignment), wish)
+    def _retarget(self, wish: MoveWish, workers: int, cause: str) -> MoveHandle:
+        how = replace(wish, cause=cause)
+        return self.ask(lambda moves: moves.rescale(workers, wish.assignment), how)
 
     # -- for the coordinator --
 

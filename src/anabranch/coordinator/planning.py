@@ -35,7 +35,7 @@ from anabranch.migration.steps import (
     Steps,
     Together,
 )
-from anabranch.migration.strategies import steps_of
+from anabranch.migration.strategies import STANDBY, steps_of
 from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol.exhaustive import unhandled
 from anabranch.protocol.host_layout import HERE, HostsNow, are_apart, lay_out
@@ -57,7 +57,7 @@ class TargetLayout:
     has_choices: bool = False
     """Whether key groups were given to workers by name or by load, not only by their number."""
     hosts: Mapping[WorkerId, HostId] = field(default_factory=dict)
-    """Where workers that come shall be, if there is more than one host."""
+    """Where new workers are to be, if there is more than one host."""
     drained_hosts: frozenset[HostId] = frozenset()
     """Hosts that take no workers from now on."""
     lack: str = ""
@@ -130,7 +130,8 @@ def forecast(
     else:
         size = sum(bytes_of.get(move.group, 0) for move in moves)
     rate = min(bytes_per_second, COPY_BYTES_PER_SECOND)
-    waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if moves else 0
+    is_short = moves and strategy != STANDBY  # whose steps have no end
+    waits = _waits(steps_of(strategy, moves, options or {}), bytes_of) if is_short else 0
     seconds = size / rate + waits * batch_seconds
     hosts = {**places, **after.hosts}
     across = sum(
@@ -176,7 +177,7 @@ def _waits(steps: Steps, bytes_of: Mapping[int, int]) -> int:
 
 
 def _basis(start: TargetLayout, present: Owners) -> Owners:
-    """What a plan goes on from: where nobody has chosen owners, those that there are will do."""
+    """What a plan starts from: where nobody has chosen owners, those that there are will do."""
     return start.owners if start.has_choices else present
 
 
@@ -212,7 +213,7 @@ def rescaled(
 
 @dataclass(frozen=True, slots=True)
 class _Staff:
-    """Workers that there shall be, with names."""
+    """Workers that there are to be, with names."""
 
     workers: tuple[WorkerId, ...]
     places: Mapping[WorkerId, HostId]

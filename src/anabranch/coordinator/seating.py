@@ -45,10 +45,7 @@ class Seat:
 
 def hosts_of(on: str, now: HostsNow) -> list[HostId]:
     """Hosts with a name or a label."""
-    label, is_label, value = on.partition("=")
-    if not is_label:
-        return [host for host in now.hosts if host == on]
-    return [host for host, view in now.hosts.items() if view.labels.get(label) == value]
+    return now.labelled(on) if "=" in on else [host for host in now.hosts if host == on]
 
 
 def place_of(worker: WorkerId, layout: TargetLayout, now: HostsNow) -> HostId | None:

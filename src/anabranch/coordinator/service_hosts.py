@@ -22,6 +22,7 @@ from anabranch.processes.host_source import HostSource
 from anabranch.processes.launcher import Launcher, LocalLauncher
 from anabranch.protocol.coordinator_messages import HostJoined, HostLost, HostsAwaited
 from anabranch.protocol.leases import LeaseTimes
+from anabranch.transport.messages.hosts import StateFolder
 
 HOST_TIMEOUT_SECONDS = 10.0
 """A host that has not been heard for so long is lost."""
@@ -39,6 +40,8 @@ class HostSettings:
     no_host_timeout: float = NO_HOST_TIMEOUT_SECONDS
     worker_bytes: int = WORKER_BYTES_MIN
     """Memory that a host must have for each worker."""
+    state_folder: StateFolder | None = None
+    """Where workers of other hosts keep state that is not in memory."""
     local: Callable[[], Launcher] = LocalLauncher
     """Makes what starts workers on the driver's machine."""
 
@@ -57,7 +60,8 @@ class ServiceHosts:
         self._source = source = settings.source
         times = LeaseTimes(settings.timeout)
         self.registry = HostRegistry(
-            blobs, run_id, dispatch, dispatch, times, settings.worker_bytes
+            *(blobs, run_id, dispatch, dispatch, times),
+            *(settings.worker_bytes, settings.state_folder),
         )
         self._dispatch, self._no_host_timeout = dispatch, settings.no_host_timeout
         self._wait: HostWait | None = None
@@ -133,7 +137,11 @@ class ServiceHosts:
 
 
 def host_settings(
-    hosts: object, timeout: Any, no_host_timeout: Any, state_memory_bytes: int | None
+    hosts: object,
+    timeout: Any,
+    no_host_timeout: Any,
+    state_memory_bytes: int | None,
+    state_folder: StateFolder,
 ) -> HostSettings:
     """What a user has written, checked."""
     check_seconds("host_timeout", timeout)
@@ -144,4 +152,4 @@ def host_settings(
         )
     source = hosts if isinstance(hosts, HostSource) else None
     worker_bytes = WORKER_BYTES_MIN + (state_memory_bytes or 0)
-    return HostSettings(source, timeout, no_host_timeout, worker_bytes)
+    return HostSettings(source, timeout, no_host_timeout, worker_bytes, state_folder)

@@ -14,6 +14,8 @@ from anabranch.coordinator.planning import Forecast, TargetLayout
 from anabranch.errors import InvalidArgument
 from anabranch.migration.strategies import STANDBY, check
 
+STANDBY_TAKES = {"bytes_per_second", "if_routing_version", "cause"}
+
 
 class ServiceMoves:
     """rescale, move, drain, rebalance, standby."""
@@ -55,8 +57,9 @@ class ServiceMoves:
         assignment : str
             "minimal" moves as few key groups as possible, "range" assigns contiguous ranges.
         hosts : list of str, optional
-            Spread the workers over these hosts. All other hosts are drained until a later request
-            names them. Default: workers stay where they are, and new ones start where the fewest
+            Spread the workers over these hosts, given by names, or by labels such as "rack=3" for
+            all hosts that have them now. All other hosts are drained until a later request names
+            them. Default: workers stay where they are, and new ones start where the fewest
             are. More workers than the hosts can hold are refused; a dry run says what would fit.
         **how
             - `wait` (bool): return only at the end.
@@ -165,14 +168,26 @@ class ServiceMoves:
         """
         return self._reconfigure(lambda moves: moves.rebalance(), strategy, dry_run, how)
 
-    def standby(self, workers: int) -> MoveHandle:
+    @overload
+    def standby(self, workers: int, *, dry_run: Literal[False] = ..., **how: Any) -> MoveHandle: ...
+
+    @overload
+    def standby(self, workers: int, *, dry_run: Literal[True], **how: Any) -> Forecast: ...
+
+    def standby(self, workers: int, *, dry_run: bool = False, **how: Any) -> MoveHandle | Forecast:
         """Keep replicas for a later `rescale(workers, strategy="rhino")` up to date from now on.
 
         Costs a copy of the state that would move and the traffic of all its changes; ends with the
-        next request, or with `cancel()`.
+        next request, or with `cancel()`. `how` may have `bytes_per_second`, `if_routing_version`
+        and `cause`, as for `rescale`.
         """
-        wish = MoveWish(STANDBY, {})
-        return self._reconfigurer().ask(lambda moves: moves.rescale(workers, "minimal"), wish)
+        if unknown := sorted({*how} - STANDBY_TAKES):
+            raise InvalidArgument(
+                f"standby() has no option {unknown[0]!r}, only: {', '.join(sorted(STANDBY_TAKES))}."
+            )
+        return self._reconfigure(
+            lambda moves: moves.rescale(workers, "minimal"), STANDBY, dry_run, how
+        )
 
     def recent_moves(self) -> list[MoveHandle]:
         """Running reconfigurations and the last ones that have ended, the oldest first."""
@@ -181,6 +196,10 @@ class ServiceMoves:
     def key_groups(self) -> list[dict[str, Any]]:
         """Owner, recent rows and bytes of state of each key group, over all operators."""
         return self._reconfigurer().key_groups()
+
+    def ownership(self) -> dict[str, Any]:
+        """Owners of all key groups, and of those on their way the target and how far they are."""
+        return self._reconfigurer().ownership()
 
     def _reconfigure(
         self,
@@ -210,7 +229,8 @@ class ServiceMoves:
 def _wish(strategy: str, how: dict[str, Any], assignment: str) -> MoveWish:
     rate, target = how.pop("bytes_per_second", None), how.pop("latency_target", None)
     cause = str(how.pop("cause", "program"))
-    check(strategy, how)
+    if strategy != STANDBY:  # which has looked at them
+        check(strategy, how)
     if rate is not None and not (_is_number(rate) and 1 <= rate < math.inf):
         raise InvalidArgument(f"bytes_per_second must be a number of at least 1, got {rate!r}.")
     if target is not None and not (_is_number(target) and target > 0):

@@ -27,7 +27,7 @@ class ServiceSavepoints:
         raise NotImplementedError
 
     def _running_checkpoints(self) -> list[SparkCheckpoint]:
-        """Of the queries that run."""
+        """Of the running queries."""
         raise NotImplementedError
 
     def savepoint(self, name: str, *, checkpoints: Collection[str] = ()) -> Savepoint:

@@ -33,7 +33,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LanePlaces:
     """Who is where, at the end of a lane."""
 
     lane: HostId | None
@@ -57,7 +57,7 @@ class SiteTraffic:
         """Another batch."""
         self.lanes = {}
 
-    def finish(self, lane: int, transactions: Iterable[TransactionDone], at: Places) -> None:
+    def finish(self, lane: int, transactions: Iterable[TransactionDone], at: LanePlaces) -> None:
         """A lane has come to its end."""
         found: dict[int, Counts] = {}
         for done in transactions:

@@ -1,4 +1,4 @@
-"""Calls of user code that do not come back: said in the log and in status(), ended if need be."""
+"""Calls of user code that do not come back: said in log, journal and status(), or ended."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.coordinator import steady_clock
+from anabranch.coordinator.journal_notes import JournalNotes
 from anabranch.coordinator.operator_record import OperatorRecord
 from anabranch.errors import ProcessorError
 from anabranch.model.ids import WorkerId
@@ -62,12 +63,14 @@ class UserCodeMonitor:
         is_running: Callable[[str], bool | None],
         replace: Callable[[WorkerId, int, str], object],
         timeout_seconds: float | None,
+        notes: JournalNotes | None = None,
     ) -> None:
         """`is_running` tells whether the query of an operator is active; None: unknown."""
         self._operators = operators
         self._is_running = is_running
         self._replace = replace
         self._timeout_seconds = timeout_seconds
+        self._notes = notes or JournalNotes()
         self._lock = threading.Lock()
         self._processes: dict[WorkerId, _Process] = {}
 
@@ -87,9 +90,9 @@ class UserCodeMonitor:
         for known in before.values():
             if known.is_stuck:
                 seconds = now - known.heard + known.call.seconds
-                _log.warning(
-                    "Worker %s: %s came back after %.0f s.", worker, _name(known.call), seconds
-                )
+                line = f"{_name(known.call)} came back after {seconds:.0f} s"
+                _log.warning("Worker %s: %s.", worker, line)
+                self._notes.user_code_back(worker, known.call, seconds, line)
         for known in list(process.calls.values()):
             if self._is_ended(worker, incarnation, known, now):
                 return
@@ -167,11 +170,12 @@ class UserCodeMonitor:
                 "continues from the last commit."
             )
 
-    @staticmethod
-    def _warn(worker: WorkerId, known: _Known) -> None:
+    def _warn(self, worker: WorkerId, known: _Known) -> None:
         call = known.call
         if call.seconds < known.next_warning:
             return
+        if not known.is_stuck:
+            self._notes.user_code_stuck(worker, call, _late(call))
         while known.next_warning <= call.seconds:
             known.next_warning *= 2
         _log.warning(

@@ -21,7 +21,9 @@ class WatchServer:
     A stream that breaks and comes again is told of the recent past anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, token: str) -> None:
+        """`token`: that of the service."""
+        self._token = token
         self._changed = threading.Condition()
         self._news: list[tuple[float, DeathsHead]] = []
         self._dropped = 0
@@ -30,19 +32,14 @@ class WatchServer:
 
     def gone(self, *addresses: str) -> None:
         """Nobody is at these addresses any more; this process hears it first."""
-        IN_FLIGHT.gone(*addresses)
+        IN_FLIGHT.gone(self._token, *addresses)
         self._tell(DeathsHead(addresses))
-
-    def listens_at(self, address: str) -> str:
-        """The coordinator itself does; a worker of an earlier service may have had its address."""
-        self.here(address)
-        return address
 
     def here(self, address: str | None) -> None:
         """A process listens there; worth a word if another one did and is gone."""
         if address is None:
             return
-        IN_FLIGHT.here(address)
+        IN_FLIGHT.here(self._token, address)
         with self._changed:
             if any(address in head.gone for _, head in self._news):
                 self._tell(DeathsHead((), (address,)))

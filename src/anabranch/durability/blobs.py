@@ -177,6 +177,7 @@ class BlobStore:
         if len(pending) <= 1 or ahead <= 1:
             yield from map(function, pending)
             return
+        # no limit: storage has one for each try (`patient_storage.py`)
         with ThreadPoolExecutor(min(ahead, len(pending)), "anabranch-blobs") as pool:
             running = [pool.submit(function, item) for item in pending[:ahead]]
             try:

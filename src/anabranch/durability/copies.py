@@ -58,15 +58,15 @@ class Folder:
             shutil.rmtree(self.name, ignore_errors=True)
 
 
-Copy = tuple[str, str]
+FilePair = tuple[str, str]
 """Path at the source, path at the target."""
 
 
-def copy_files(source: Folder, target: Folder, copies: Iterable[Copy]) -> None:
+def copy_files(source: Folder, target: Folder, copies: Iterable[FilePair]) -> None:
     """Have files at the target too: as links, copied by the store, or read and written."""
     wanted, budget = list(copies), _Budget()
 
-    def copy(item: Copy) -> None:
+    def copy(item: FilePair) -> None:
         path, new_path = item
         inner = source.prefix + path, target.prefix + new_path
         if not target.blobs.copy_from(source.blobs, *inner):

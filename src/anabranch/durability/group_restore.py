@@ -23,7 +23,7 @@ from anabranch.state.contract import GroupState, Sections
 
 State = TypeVar("State", bound=GroupState)
 Grouped = dict[int, Sections]
-Wanted = tuple[FileRef, list[int]]
+WantedFile = tuple[FileRef, list[int]]
 """A file, and the key groups to take from it."""
 
 _WHOLE_FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -61,8 +61,8 @@ def load_groups(
         for group in of_ref:
             restored[group].snapshot_epoch = ref.epoch
 
-    def read(kind: bytes) -> Callable[[list[Wanted]], list[tuple[Wanted, Grouped]]]:
-        def read_run(run: list[Wanted]) -> list[tuple[Wanted, Grouped]]:
+    def read(kind: bytes) -> Callable[[list[WantedFile]], list[tuple[WantedFile, Grouped]]]:
+        def read_run(run: list[WantedFile]) -> list[tuple[WantedFile, Grouped]]:
             found = []
             for item, content in zip(run, _contents(store, run), strict=True):
                 ref, of_ref = item
@@ -89,7 +89,7 @@ def load_groups(
 
 
 def _gathered(
-    files: Iterable[tuple[Wanted, Grouped]],
+    files: Iterable[tuple[WantedFile, Grouped]],
 ) -> Iterator[dict[int, list[Sections]]]:
     """What several files have of each key group: replaying has a price for each call."""
     by_group: dict[int, list[Sections]] = {}
@@ -145,10 +145,12 @@ def read_groups(
     return sections
 
 
-def files_of(manifest: Manifest, groups: Collection[int]) -> tuple[list[Wanted], list[Wanted]]:
+def files_of(
+    manifest: Manifest, groups: Collection[int]
+) -> tuple[list[WantedFile], list[WantedFile]]:
     """Snapshots and changelogs to read, in their order, each with the groups to take from it."""
-    snapshots: dict[object, Wanted] = {}
-    changelogs: dict[object, Wanted] = {}
+    snapshots: dict[object, WantedFile] = {}
+    changelogs: dict[object, WantedFile] = {}
     for plan in restore_plan(manifest, groups):
         if (ref := plan.snapshot) is not None:
             snapshots.setdefault(ref.key, (ref, []))[1].append(plan.group)
@@ -170,9 +172,9 @@ def open_part(kind: bytes, store: BlobStore, ref: FileRef) -> PageFile:
     return PageFile(kind, store, ref.path, crc=ref.crc, size=ref.bytes, offset=ref.start)
 
 
-def _runs(items: Sequence[Wanted]) -> list[list[Wanted]]:
+def _runs(items: Sequence[WantedFile]) -> list[list[WantedFile]]:
     """Parts of one pack that are read together; a file of its own is alone."""
-    runs: list[list[Wanted]] = []
+    runs: list[list[WantedFile]] = []
     for item in items:
         ref, first = item[0], runs[-1][0][0] if runs else None
         end = ref.start + ref.bytes
@@ -188,7 +190,7 @@ def _runs(items: Sequence[Wanted]) -> list[list[Wanted]]:
     return runs
 
 
-def _contents(store: BlobStore, run: list[Wanted]) -> Iterator[Any]:
+def _contents(store: BlobStore, run: list[WantedFile]) -> Iterator[Any]:
     """What is read together; None: each is read as it is opened."""
     if len(run) == 1:
         yield None

@@ -27,10 +27,10 @@ _SPARSE = "~"
 """Begins a note that names the hot bins; base64 does not have it."""
 _PLACE_BYTES = 5
 
-Heat = npt.NDArray[np.float64]
+BinHeat = npt.NDArray[np.float64]
 
 
-def encode_heat(heat: Heat) -> str:
+def encode_heat(heat: BinHeat) -> str:
     """A few kilobytes at most; nothing if nothing is hot.
 
     A byte for each bin, or, of many bins, only those that are hot: bins, places, levels.
@@ -51,7 +51,7 @@ def encode_heat(heat: Heat) -> str:
     return _packed(dense.tobytes())
 
 
-def decode_heat(note: object, bins: int) -> Heat:
+def decode_heat(note: object, bins: int) -> BinHeat:
     """Rows of each bin, about; none if the note is missing or of another key space."""
     return _added(np.zeros(bins), note)
 
@@ -68,7 +68,7 @@ def _packed(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content)).decode()
 
 
-def _added(heat: Heat, note: object) -> Heat:
+def _added(heat: BinHeat, note: object) -> BinHeat:
     """Adds what a note says, in place."""
     if not isinstance(note, str) or not note:
         return heat

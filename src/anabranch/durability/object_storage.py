@@ -32,7 +32,7 @@ _COPY_BYTES_MAX = 5 << 30
 """What S3 copies with one request."""
 _CLAIM_WAIT_SECONDS = 0.2
 
-Versions = dict[str, Any]
+ObjectVersions = dict[str, Any]
 """Files by version; a file without one, from before there were any, has an empty one."""
 
 
@@ -114,7 +114,7 @@ class ObjectStorage(ArrowStorage):
             f"Other services keep taking {self.full_name('')} at the same moment. Start one only."
         )
 
-    def _forget(self, path: str, before: Versions) -> None:
+    def _forget(self, path: str, before: ObjectVersions) -> None:
         """Claims that are over, and all fences but the last, which tells its owner that it is."""
         fences = self._versions(FENCE_FILE)
         over = [*before.values(), *(fences[version] for version in sorted(fences)[:-1])]
@@ -131,10 +131,10 @@ class ObjectStorage(ArrowStorage):
             raise missing(self.full_name(path))
         return versions[max(versions)]
 
-    def _versions(self, path: str) -> Versions:
+    def _versions(self, path: str) -> ObjectVersions:
         folder, _, name = path.rpartition("/")
         selector = pafs.FileSelector(self._inner(folder), allow_not_found=True)
-        found: Versions = {}
+        found: ObjectVersions = {}
         for information in self._filesystem.get_file_info(selector):
             versioned = _VERSION.match(information.base_name)
             if information.base_name == name:

@@ -18,7 +18,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PackPart:
     """A changelog that is ready to be written."""
 
     path: str
@@ -33,7 +33,7 @@ class Part:
         return sum(memoryview(buffer).nbytes for buffer in self.buffers)
 
 
-def write_parts(blobs: BlobStore, parts: Sequence[Part]) -> list[FileRef]:
+def write_parts(blobs: BlobStore, parts: Sequence[PackPart]) -> list[FileRef]:
     """Write changelogs of one operator and one epoch as one file, with the name of the first.
 
     One that is alone is a file as any other. All are there when this returns, or none is.

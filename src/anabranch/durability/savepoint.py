@@ -40,9 +40,10 @@ class Savepoint:
     """The batch that each operator's state is as of: the same for all operators of a query."""
     bytes: int
     queries: Mapping[str, Mapping[str, Any]]
-    """By Spark's query id: the operators, the batch, and, if Spark's checkpoint could be read, the
-    offsets of the sources at its end ("offsets"), and whether a checkpoint that goes on from there
-    is part of the savepoint ("has_checkpoint")."""
+    """By Spark's query id: the operators and the batch.
+
+    If Spark's checkpoint could be read, also the offsets of the sources at its end ("offsets"), and
+    whether a checkpoint that continues there is part of the savepoint ("has_checkpoint")."""
     folder: Folder = field(repr=False, compare=False)
 
     @classmethod
@@ -96,7 +97,7 @@ class Savepoint:
     def extract_checkpoint(
         self, target: str, query_id: str | None = None, *, shared: bool = False
     ) -> None:
-        """Write a Spark checkpoint with which a restored query goes on after the savepoint.
+        """Write a Spark checkpoint: with it, a restored query continues after the savepoint.
 
         `query_id` is needed if the savepoint has operators of several queries.
         """
@@ -173,7 +174,7 @@ def create_savepoint(
 
     `without` names operators that are not part of their queries any more.
 
-    `lock` guards the store; it is not held while files are copied, so queries go on.
+    `lock` guards the store; it is not held while files are copied, so queries continue.
     """
     folder = Folder(store.blobs, names.savepoint_folder(name) + "/")
     with lock:
@@ -264,7 +265,7 @@ class _Query:
 
 
 def retired(store: StateStore, defined: Collection[str]) -> list[str]:
-    """Operators of queries that run, but without them: the program has changed."""
+    """Operators of running queries, but without them: the program has changed."""
     query_of = {operator: store.operator(operator).query_id for operator in store.operators()}
     running = {query_of[operator] for operator in defined if operator in query_of} - {None}
     return [op for op, query in query_of.items() if op not in defined and query in running]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
 from anabranch.http.autoscale_api import AutoscaleApi
 from anabranch.http.controlled import ControlledService
-from anabranch.http.move_book import CONTINUE, OF_KIND, ROLLBACK, MoveBook, picture
-from anabranch.http.operation import OBJECT, Answer, Call, Operation
+from anabranch.http.move_book import CONTINUE, KINDS, ROLLBACK, MoveBook, picture
+from anabranch.http.operation import LIMIT, LIST, MOMENT, OBJECT, TEXT, Answer, ApiCall, Operation
+from anabranch.http.page_api import PageApi
 from anabranch.http.schema import Schema
 from anabranch.migration.strategies import STRATEGIES
 from anabranch.model.journal_entry import EntryKind
 
 T = TypeVar("T")
+
+_log = logging.getLogger("anabranch.http")
 
 FRESH_SECONDS = 1.0
 """A picture of all workers is shown for so long: many who look cost as much as one."""
@@ -25,21 +30,22 @@ HISTORY_SECONDS = 3600.0
 """How far back history goes if nobody says."""
 WORKERS_MAX = 10_000
 
-LIST: Schema = {"type": "array", "items": OBJECT}
-LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 100_000}
-TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
-MOMENT: Schema = {"type": "number", "minimum": 0, "maximum": 1e11}
 COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": WORKERS_MAX}
 MOVE_REQUEST: Schema = {
     "type": "object",
     "required": ["kind"],
     "additionalProperties": False,
     "properties": {
-        "kind": {"type": "string", "enum": list(OF_KIND)},
+        "kind": {"type": "string", "enum": list(KINDS)},
         "workers": COUNT,
         "key_groups": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
         "to": TEXT,
         "worker": TEXT,
+        "host": TEXT,
+        "hosts": {"type": "array", "items": TEXT, "minItems": 1},
+        "assignment": {"type": "string", "enum": ["minimal", "range"]},
+        "site": TEXT,
+        "on": TEXT,
         "strategy": {"type": "string", "enum": list(STRATEGIES)},
         "options": OBJECT,
         "bytes_per_second": {"type": "integer", "minimum": 1},
@@ -73,14 +79,30 @@ class Fresh:
 class Api:
     """Answers for a service."""
 
-    def __init__(self, service: ControlledService) -> None:
+    def __init__(self, service: ControlledService, blobs: BlobStore) -> None:
         self._service = service
         self._fresh = Fresh()
         self._moves = MoveBook(service)
+        self.page = PageApi(service, blobs, self.status, self._all_groups)
 
     def status(self) -> dict[str, Any]:
         """Of all workers, at most a second old."""
         return self._fresh.get("status", self._service.status)
+
+    def source_lag(self) -> dict[str, int]:
+        """Of operators; at most a second old, and empty if Spark does not say."""
+
+        def ask() -> dict[str, int]:
+            try:
+                return self._service.source_lag_rows()
+            except Exception as error:  # the JVM may be busy or gone: other metrics are not
+                _log.info("How far sources are ahead is not known: %s", error)
+                return {}
+
+        return self._fresh.get("source-lag", ask)
+
+    def _all_groups(self) -> list[dict[str, Any]]:
+        return self._fresh.get("key-groups", self._service.key_groups)
 
     def is_ready(self) -> bool:
         """Whether all workers are up."""
@@ -148,6 +170,7 @@ class Api:
                 query={"key": {"type": "string"}, "variable": TEXT},
                 required=("key",),
             ),
+            *self.page.operations(),
         ]
 
     def _move_operations(self) -> list[Operation]:
@@ -171,16 +194,13 @@ class Api:
             ),
             Operation(
                 *("POST", "/moves/{number}/cancel", "cancel", "Go back to where it began"),
-                lambda call: (202, picture(self._moves.find(_number(call)).cancel())),
+                self._cancel,
                 answers={202: OBJECT},
                 errors=(404, 409),
             ),
             Operation(
                 *("POST", "/moves/{number}/retarget", "retarget", "Go on to another number"),
-                lambda call: (
-                    202,
-                    picture(self._moves.find(_number(call)).retarget(int(call.body["workers"]))),
-                ),
+                self._retarget,
                 body={
                     "type": "object",
                     "required": ["workers"],
@@ -192,13 +212,21 @@ class Api:
             ),
         ]
 
-    def _key_groups(self, call: Call) -> Answer:
-        groups = self._fresh.get("key-groups", self._service.key_groups)
+    def _cancel(self, call: ApiCall) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.cancel(cause=call.cause))
+
+    def _retarget(self, call: ApiCall) -> Answer:
+        move = self._moves.find(_number(call))
+        return 202, picture(move.retarget(int(call.body["workers"]), cause=call.cause))
+
+    def _key_groups(self, call: ApiCall) -> Answer:
+        groups = self._all_groups()
         by = call.query.get("sort", "group")
         ordered = sorted(groups, key=lambda each: each[by], reverse=by != "group")
         return 200, ordered[: call.query.get("limit", len(ordered))]
 
-    def _batches(self, call: Call) -> Answer:
+    def _batches(self, call: ApiCall) -> Answer:
         operators = self.status()["operators"]
         wanted = call.query.get("operator")
         if wanted is not None and wanted not in operators:
@@ -212,14 +240,14 @@ class Api:
         rows.sort(key=lambda row: row["started"])
         return 200, rows[-call.query.get("limit", len(rows) or 1) :]
 
-    def _history(self, call: Call) -> Answer:
+    def _history(self, call: ApiCall) -> Answer:
         since = call.query.get("since", time.time() - HISTORY_SECONDS)
         content = self._service.history(since, call.query.get("until"))
         kind = call.query.get("kind")
         rows = [row for row in content.rows() if kind in (None, row["kind"])]
         return 200, rows[-call.query.get("limit", 10_000) :]
 
-    def _state(self, call: Call) -> Answer:
+    def _state(self, call: ApiCall) -> Answer:
         try:
             key = json.loads(call.query["key"])
         except ValueError:
@@ -228,15 +256,23 @@ class Api:
                 'key="berlin". Several columns are a list: key=[42,"berlin"].'
             ) from None
         live = self._service.state(call.path["operator"], call.query.get("variable"))
-        epoch, (value,) = live.read([tuple(key) if isinstance(key, list) else key])
-        return 200, {"operator": call.path["operator"], "epoch": epoch, "value": _plain(value)}
+        key = tuple(key) if isinstance(key, list) else key
+        epoch, (value,) = live.read([key])
+        group, owner = live.locate(key)
+        return 200, {
+            "operator": call.path["operator"],
+            "epoch": epoch,
+            "value": _plain(value),
+            "key_group": group,
+            "owner": owner,
+        }
 
 
 def _named(what: str, found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{what: name, **shown} for name, shown in found.items()]
 
 
-def _number(call: Call) -> int:
+def _number(call: ApiCall) -> int:
     text = call.path["number"]
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidArgument(f"A reconfiguration has a number, got {text!r}.")

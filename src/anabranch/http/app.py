@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -22,33 +24,46 @@ from starlette.routing import Route
 
 from anabranch.http import problems
 from anabranch.http.api import Api
-from anabranch.http.events import Events
+from anabranch.http.events import EventStream
 from anabranch.http.guard import COOKIE
 from anabranch.http.metrics import Metrics
 from anabranch.http.openapi import PREFIX, document
-from anabranch.http.operation import Answer, Call, Operation
+from anabranch.http.operation import Answer, ApiCall, Operation
+from anabranch.http.page import PageFiles, enter
 from anabranch.http.problems import Problem
 from anabranch.http.schema import NotAsPromised, check, from_text
 from anabranch.http.tokens import SESSION_SECONDS, Tokens
 
 BODY_BYTES_MAX = 1 << 20
+BODY_SECONDS_MAX = 10.0
 THREADS = 4
 """Requests that ask the service at the same time; others wait."""
 CAUSE_HEADER = "x-anabranch-cause"
 CAUSES = ("command line", "page")
 """Who may say that it asks; others are the API."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+RequestHandler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a page must know of the server it comes from."""
+
+    location: str
+    is_live: bool
+    """Whether a service runs; else this is what its journal tells."""
+    url: str
+    is_secure: bool = False
 
 
 class App:
     """Starlette's application for a service."""
 
     def __init__(
-        self, api: Api, events: Events, metrics: Metrics, tokens: Tokens, is_secure: bool
+        self, api: Api, events: EventStream, metrics: Metrics, tokens: Tokens, about: About
     ) -> None:
         self._api, self._events, self._metrics, self._tokens = api, events, metrics, tokens
-        self._is_secure = is_secure
+        self._about, self._page = about, PageFiles()
         self._threads = anyio.CapacityLimiter(THREADS)
         operations = api.operations()
         described = document(operations)
@@ -63,6 +78,8 @@ class App:
         routes += [
             Route(f"{PREFIX}/events", self._listen),
             Route(f"{PREFIX}/session", self._session),
+            Route(f"{PREFIX}/logins", self._new_login, methods=["POST"]),
+            Route("/assets/{name}", self._asset),
             Route("/openapi.json", openapi),
             Route("/metrics", self._scrape),
             Route("/healthz", self._health),
@@ -73,7 +90,7 @@ class App:
         handlers: Any = {HTTPException: _refused, Exception: _failed}
         self.starlette = Starlette(routes=routes, exception_handlers=handlers)
 
-    def _endpoint(self, operation: Operation) -> Endpoint:
+    def _endpoint(self, operation: Operation) -> RequestHandler:
         async def endpoint(request: Request) -> Response:
             try:
                 call = await _call(operation, request)
@@ -116,30 +133,49 @@ class App:
     async def _login(self, request: Request) -> Response:
         found = self._tokens.log_in(request.query_params.get("code", ""))
         if found is None:
+            if self._tokens.session_of(request.cookies.get(COOKIE, "")) is not None:
+                return RedirectResponse("/", 303)  # the link was used by this very browser
             text = "This link was used, or is too old. Ask for a new one: service.url.\n"
             return PlainTextResponse(text, 403)
-        answer = RedirectResponse("/", 303)
+        answer = enter()
         answer.set_cookie(
             COOKIE,
             found[0],
             max_age=int(SESSION_SECONDS),
             httponly=True,
             samesite="strict",
-            secure=self._is_secure,
+            secure=self._about.is_secure,
         )
         return answer
 
     async def _session(self, request: Request) -> Response:
-        session = request.scope["session"]
-        role = request.scope["role"].name.lower()
-        return JSONResponse({"role": role, "csrf": None if session is None else session.csrf})
+        session, about = request.scope["session"], self._about
+        return JSONResponse(
+            {
+                "role": request.scope["role"].name.lower(),
+                "csrf": None if session is None else session.csrf,
+                "location": about.location,
+                "is_live": about.is_live,
+                "version": version("anabranch"),
+            }
+        )
+
+    async def _new_login(self, _: Request) -> Response:
+        """For a command of the same user: a link for a browser."""
+        url = f"{self._about.url}/login?code={self._tokens.new_login()}"
+        return JSONResponse({"url": url}, 201)
 
     async def _front(self, _: Request) -> Response:
-        text = "Anabranch listens here: see /openapi.json, and `anabranch status LOCATION`.\n"
-        return PlainTextResponse(text)
+        return self._page.front()
+
+    async def _asset(self, request: Request) -> Response:
+        found = self._page.asset(request.path_params["name"])
+        if found is None:
+            return Problem(404, "There is no such file. Load the page again.").response()
+        return found
 
 
-async def _call(operation: Operation, request: Request) -> Call:
+async def _call(operation: Operation, request: Request) -> ApiCall:
     query: dict[str, Any] = {}
     try:
         for name, text in request.query_params.multi_items():
@@ -160,7 +196,7 @@ async def _call(operation: Operation, request: Request) -> Call:
     key = request.headers.get("idempotency-key")
     if key is not None and len(key) > 200:
         raise Problem(400, "The Idempotency-Key is longer than 200 characters.")
-    return Call(request.path_params, query, body, cause if cause in CAUSES else "api", key)
+    return ApiCall(request.path_params, query, body, cause if cause in CAUSES else "api", key)
 
 
 async def _body(request: Request) -> Any:
@@ -168,10 +204,15 @@ async def _body(request: Request) -> Any:
     if kind != "application/json":
         raise Problem(415, "The body must be JSON: Content-Type: application/json.")
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > BODY_BYTES_MAX:
-            raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    try:
+        with anyio.fail_after(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > BODY_BYTES_MAX:
+                    raise Problem(413, f"The body has more than {BODY_BYTES_MAX} bytes.")
+    except TimeoutError:
+        text = f"The body did not come within {BODY_SECONDS_MAX:.0f} s. Send it at once."
+        raise Problem(408, text, connection="close") from None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.autoscale.settings import MODES
 from anabranch.http.controlled import ControlledService
-from anabranch.http.operation import Call, Operation
+from anabranch.http.operation import ApiCall, Operation
 from anabranch.http.schema import Schema
 
 DECISIONS_MAX = 500
@@ -48,7 +48,7 @@ class AutoscaleApi:
             ),
         ]
 
-    def _change(self, call: Call) -> tuple[int, object]:
+    def _change(self, call: ApiCall) -> tuple[int, object]:
         # 3.0 is an integer in JSON Schema.
         given = {n: int(v) if n in WHOLE else v for n, v in call.body.items()}
         return 200, {"settings": self._service.autoscale(**given)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,11 +20,13 @@ from anabranch.errors import (
     ServiceUnavailable,
     StaleRouting,
 )
-from anabranch.http.endpoint import Endpoint, TokenFile
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 """For a service whose token file is elsewhere."""
 CALL_SECONDS_MAX = 120.0
+AGAIN_SECONDS = 1.0
+"""Before a request whose answer was lost is sent again, with the same Idempotency-Key."""
 _ERRORS: dict[int, type[AnabranchError]] = {
     400: InvalidArgument,
     404: InvalidArgument,
@@ -34,23 +38,25 @@ _ERRORS: dict[int, type[AnabranchError]] = {
 class ServiceClient:
     """A running service, from another process."""
 
-    def __init__(self, endpoint: Endpoint, token: str) -> None:
-        self.endpoint = endpoint
+    def __init__(
+        self, endpoint: ServiceEndpoint, token: str, seconds_max: float = CALL_SECONDS_MAX
+    ) -> None:
+        self.endpoint, self._seconds_max = endpoint, seconds_max
         self._token = token
         # Never by a proxy: the token is for this machine only.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
-    def of(cls, location: str) -> ServiceClient:
+    def of(cls, location: str, seconds_max: float = CALL_SECONDS_MAX) -> ServiceClient:
         """The service that runs on a location."""
-        endpoint = Endpoint.read(StateStore(location).look().blobs)
+        endpoint = ServiceEndpoint.read(StateStore(location).look().blobs)
         if endpoint is None:
             raise NotRunning(
                 f"No service listens for {location}. Does it run, with the extra ui and without "
                 f"http=False? `anabranch status {location}` says when it ended."
             )
         token = os.environ.get(TOKEN_VARIABLE) or TokenFile(endpoint).read()
-        return cls(endpoint, token)
+        return cls(endpoint, token, seconds_max)
 
     def get(self, path: str, **query: Any) -> Any:
         """Look at something."""
@@ -61,9 +67,29 @@ class ServiceClient:
         """Change something."""
         return self._call("POST", path, {} if body is None else body)
 
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def begin(self, request: Mapping[str, Any]) -> Any:
+        """Ask for a reconfiguration, once: if the answer is lost, the same is asked again."""
+        key = secrets.token_hex(16)
+        try:
+            return self._call("POST", "/moves", request, key)
+        except NotRunning:
+            time.sleep(AGAIN_SECONDS)
+            return self._call("POST", "/moves", request, key)
+
+    def metrics(self) -> str:
+        """What Prometheus reads."""
+        return self._read("GET", "/metrics").decode()
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> Any:
+        return json.loads(self._read(method, f"/api/v1{path}", body, key))
+
+    def _read(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> bytes:
         request = urllib.request.Request(
-            f"{self.endpoint.url}/api/v1{path}",
+            f"{self.endpoint.url}{path}",
             data=None if body is None else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self._token}",
@@ -72,9 +98,11 @@ class ServiceClient:
             },
             method=method,
         )
+        if key is not None:
+            request.add_header("Idempotency-Key", key)
         try:
-            with self._opener.open(request, timeout=CALL_SECONDS_MAX) as answer:
-                return json.loads(answer.read())
+            with self._opener.open(request, timeout=self._seconds_max) as answer:
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise _error(error) from None
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,21 @@ from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, needs_extra
 from anabranch.http.controlled import ControlledService, Listener
 from anabranch.model.journal_entry import EntryKind
+from anabranch.model.query_reports import BatchReport
+from anabranch.spark.clock import SparkClock
 from anabranch.spark.foreach_batch import forget
+from anabranch.spark.query_progress import QueryProgress, last_progress
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
     from anabranch.http.server import HttpServer
 
 _log = logging.getLogger("anabranch.http")
 
 PORT_MAX = 65_535
+NOTEBOOK_SECONDS = 900.0
+"""How far back a notebook shows a service."""
 
 
 def check_http(http: Any) -> None:
@@ -53,6 +61,9 @@ class ControlPlane:
         """The service runs. `http`: a port; True: a free one; None: if the extra is there."""
         about = about_service(workers, key_groups, checkpoint)
         self._journal.note(EntryKind.SERVICE_STARTED, **about)
+        self.notes.ownership()
+        proxy = weakref.proxy(service)  # a thread that looks must not keep it alive
+        self.notes.spark = lambda: proxy.spark_batches()
         try:
             self._listen(service, http)
         except BaseException:
@@ -132,6 +143,8 @@ class ServiceControl:
     """The part of the service with which users look back, and find its HTTP API."""
 
     _control: ControlPlane
+    _clock: SparkClock
+    _coordinator: Coordinator
 
     @property
     def url(self) -> str:
@@ -144,6 +157,43 @@ class ServiceControl:
         `history().entries` is an Arrow table, `history().rows()` are plain values.
         """
         return self._control.history(since, until)
+
+    def progress(self, query: StreamingQuery) -> QueryProgress:
+        """Tell what a query and its operators of this service did in its last batch.
+
+        `anabranch.ProgressListener` has the same after each batch.
+        """
+        return last_progress(query)
+
+    def source_lag_rows(self) -> dict[str, int]:
+        """Rows that sources are ahead, for operators of queries whose sources count rows."""
+        found = {}
+        for name in list(self._coordinator.operators):
+            query_id = self._coordinator.query_of(name)
+            lag = None if query_id is None else self._clock.source_lag(name, query_id)
+            if lag is not None:
+                found[name] = lag
+        return found
+
+    def spark_batches(self) -> dict[str, tuple[BatchReport, ...]]:
+        """What Spark itself says about the last batches of each operator's query."""
+        found = {}
+        for name in list(self._coordinator.operators):
+            query_id = self._coordinator.query_of(name)
+            if query_id is not None:
+                found[name] = self._clock.reports(name, query_id).batches
+        return found
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the last minutes, as `anabranch report` shows them."""
+        from anabranch.report.page import fragment
+        from anabranch.report.span import Span
+
+        until = time.time()
+        since = until - NOTEBOOK_SECONDS
+        content = self.history(since, until)
+        about = [f"left out: {what}" for what in content.damaged]
+        return fragment(repr(self), about, Span.of(content.rows(), since, until))
 
     def on_entry(self, listener: Listener) -> None:
         """Call a function for each entry of the journal from now on, at once.

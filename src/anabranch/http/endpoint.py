@@ -16,9 +16,13 @@ from anabranch.durability.documents import seal, unseal
 from anabranch.errors import AnabranchError, InvalidArgument, ServiceUnavailable
 from anabranch.http.tokens import Tokens
 
+READER_VARIABLE = "ANABRANCH_READER_TOKEN_FILE"
+"""Of the driver: a file with the token that may only read, for a Prometheus that stays."""
+TOKEN_CHARACTERS_MIN = 32
+
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServiceEndpoint:
     """Where a service listens; nothing secret."""
 
     id: str
@@ -33,11 +37,11 @@ class Endpoint:
     def withdraw(self, blobs: BlobStore) -> None:
         """Unless another service has told its own meanwhile."""
         with contextlib.suppress(AnabranchError, OSError):
-            if Endpoint.read(blobs) == self:
+            if ServiceEndpoint.read(blobs) == self:
                 blobs.delete(names.ENDPOINT_FILE)
 
     @classmethod
-    def read(cls, blobs: BlobStore) -> Endpoint | None:
+    def read(cls, blobs: BlobStore) -> ServiceEndpoint | None:
         """What the location tells; None: no service listens, or it cannot be read."""
         if not blobs.exists(names.ENDPOINT_FILE):
             return None
@@ -68,7 +72,7 @@ def runtime_folder() -> Path:
 class TokenFile:
     """The tokens of a service, for commands of the same user on the same machine."""
 
-    def __init__(self, endpoint: Endpoint, folder: Path | None = None) -> None:
+    def __init__(self, endpoint: ServiceEndpoint, folder: Path | None = None) -> None:
         self._folder = folder or runtime_folder()
         self.path = self._folder / f"{endpoint.id}.json"
         self._endpoint = endpoint
@@ -116,6 +120,23 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def tokens_of_user() -> Tokens:
+    """New ones; the reader's may be in a file that Prometheus reads too, the same for each run."""
+    given = os.environ.get(READER_VARIABLE)
+    if not given:
+        return Tokens()
+    try:
+        about, token = os.stat(given), Path(given).read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{READER_VARIABLE}: cannot read {given}: {error}.") from None
+    if about.st_mode & 0o007 or len(token) < TOKEN_CHARACTERS_MIN:
+        raise InvalidArgument(
+            f"{READER_VARIABLE}: {given} must have at least {TOKEN_CHARACTERS_MIN} characters, and "
+            f"others may not open it. Run `openssl rand -hex 32 > {given}; chmod 640 {given}`."
+        )
+    return Tokens(reader=token)
 
 
 def this_host() -> str:

@@ -10,13 +10,14 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 
+from anabranch.http.door import Door
 from anabranch.http.problems import Problem
-from anabranch.http.tokens import Role, Session, Tokens
+from anabranch.http.tokens import ApiRole, Session, Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "anabranch"
 CSRF_HEADER = "x-csrf-token"
@@ -61,8 +62,11 @@ class RateLimit:
 class Guard:
     """Middleware around the whole application."""
 
-    def __init__(self, app: App, tokens: Tokens, hosts: Collection[str], scheme: str) -> None:
+    def __init__(
+        self, app: AsgiApp, tokens: Tokens, hosts: Collection[str], scheme: str, door: Door
+    ) -> None:
         """`hosts`: values of the header Host that mean this server."""
+        self._door = door
         self._app, self._tokens = app, tokens
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(f"{scheme}://{host}" for host in self._hosts)
@@ -72,7 +76,15 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        client = scope.get("client")
+        address = None if client is None else (client[0], client[1])
+        self._door.begun(address)
+        try:
+            await self._guarded(scope, receive, send)
+        finally:
+            self._door.ended(address)
 
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -97,7 +109,7 @@ class Guard:
         if wait:
             await asyncio.sleep(wait)
 
-    def _admit(self, scope: Scope) -> tuple[Role | None, Session | None]:
+    def _admit(self, scope: Scope) -> tuple[ApiRole | None, Session | None]:
         headers = Headers(scope=scope)
         if headers.get("host", "").lower() not in self._hosts:
             raise Problem(421, f"This server is {' or '.join(sorted(self._hosts))}: ask for that.")
@@ -111,7 +123,7 @@ class Guard:
             self._check_change(headers, role, session)
         return role, session
 
-    def _caller(self, headers: Headers) -> tuple[Role, Session | None]:
+    def _caller(self, headers: Headers) -> tuple[ApiRole, Session | None]:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             role = self._tokens.role_of(token.strip())
@@ -129,8 +141,8 @@ class Guard:
         )
 
     @staticmethod
-    def _check_change(headers: Headers, role: Role, session: Session | None) -> None:
-        if role < Role.OPERATE:
+    def _check_change(headers: Headers, role: ApiRole, session: Session | None) -> None:
+        if role < ApiRole.OPERATE:
             raise Problem(403, "This token may only read. Use the operator's.")
         if session is not None and headers.get(CSRF_HEADER) != session.csrf:
             raise Problem(403, f"A change by cookie needs the session's {CSRF_HEADER}.")

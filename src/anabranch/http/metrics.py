@@ -8,20 +8,34 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from anabranch.coordinator.move_handle import CANCELLED, STOPPED
 from anabranch.http.autoscale_metrics import AutoscaleMetrics
 from anabranch.model.journal_entry import EntryKind, JournalEntry
 from anabranch.model.stats import TIMES
+from anabranch.protocol.move_queue import SUPERSEDED
 
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PHASES = {name: name.removesuffix("_ms") for name in TIMES}
 
-Picture = Callable[[], Mapping[str, Any]]
+OUTCOMES = {
+    "done": "done",
+    "failed": "failed",
+    CANCELLED: "cancelled",
+    STOPPED: "stopped",
+    SUPERSEDED: "superseded",
+}
+CAUSES = {
+    name: name for name in ("program", "command line", "page", "api", "autoscaler", "timeout")
+}
+
+MetricsPicture = Callable[[], Mapping[str, Any]]
+LagGauge = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
     """Counts what happens, and asks for the rest at each scrape."""
 
-    def __init__(self, status: Picture) -> None:
+    def __init__(self, status: MetricsPicture, lag: LagGauge) -> None:
         self._registry = CollectorRegistry()
         self._batch = Histogram(
             "anabranch_batch_seconds",
@@ -53,7 +67,7 @@ class Metrics:
             registry=self._registry,
         )
         self._autoscale = AutoscaleMetrics(self._registry)
-        self._registry.register(_StatusCollector(status))
+        self._registry.register(_StatusCollector(status, lag))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"anabranch_{name}", text, labels, registry=self._registry)
@@ -71,8 +85,8 @@ class Metrics:
                 self._ended.labels(entry.worker or "").inc()
             case EntryKind.MOVE_ENDED:
                 strategy = str(entry.details.get("strategy"))
-                outcome = str(entry.details.get("outcome")).partition(":")[0].rstrip(".")
-                self._moves.labels(strategy, outcome, str(entry.details.get("cause"))).inc()
+                about = (str(entry.details.get(name)) for name in ("outcome", "cause"))
+                self._moves.labels(strategy, *map(_short, about, (OUTCOMES, CAUSES))).inc()
                 self._moved.inc(entry.bytes or 0)
                 self._pause.labels(strategy).observe(entry.details.get("pause_seconds") or 0.0)
             case _:
@@ -94,8 +108,8 @@ class Metrics:
 class _StatusCollector:
     """Gauges from `status()`."""
 
-    def __init__(self, status: Picture) -> None:
-        self._status = status
+    def __init__(self, status: MetricsPicture, lag: LagGauge) -> None:
+        self._status, self._lag = status, lag
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked when it is registered."""
@@ -111,6 +125,19 @@ class _StatusCollector:
         )
         skew.add_metric([], _skew(status["workers"]))
         yield skew
+        ahead = GaugeMetricFamily(
+            "anabranch_source_lag_rows",
+            "Rows that the sources of its query have and it has not read.",
+            labels=["operator"],
+        )
+        for operator, rows in self._lag().items():
+            ahead.add_metric([operator], rows)
+        yield ahead
+
+
+def _short(text: str, known: Mapping[str, str]) -> str:
+    """A label has few values: what somebody wrote is none of them."""
+    return next((name for start, name in known.items() if text.startswith(start)), "other")
 
 
 def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
@@ -126,7 +153,14 @@ def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         "Seconds busy since the process started.",
         labels=["worker", "operator", "activity"],
     )
+    stuck = GaugeMetricFamily(
+        "anabranch_worker_stuck_seconds",
+        "How long the longest call of user code has not come back; none below 10 s.",
+        labels=["worker", "operator"],
+    )
     for worker, shown in workers.items():
+        for operator, seconds in _stuck(shown["stuck"]).items():
+            stuck.add_metric([worker, operator], seconds)
         up.add_metric([worker], float(shown["status"] == "up"))
         restarts.add_metric([worker], shown["restarts"])
         if shown["resident_bytes"] is not None:
@@ -134,7 +168,15 @@ def _of_workers(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         for operator, seconds in shown["busy_seconds"].items():
             for activity, count in seconds.items():
                 busy.add_metric([worker, operator, activity], count)
-    yield from (up, restarts, memory, busy)
+    yield from (up, restarts, memory, busy, stuck)
+
+
+def _stuck(calls: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    longest: dict[str, float] = {}
+    for call in calls:
+        operator = call["operator"]
+        longest[operator] = max(longest.get(operator, 0.0), call["seconds"])
+    return longest
 
 
 def _of_operators(operators: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,15 +20,27 @@ from anabranch.migration.strategies import COMMON
 KEYS_MAX = 1000
 """Idempotency keys that are remembered."""
 ROLLBACK, CONTINUE = "rollback", "continue"
+TIMEOUT = "timeout"
+"""Who asks for the way back when the time is over."""
 HOW = ("strategy", "bytes_per_second", "latency_target", "if_routing_version")
-OF_KIND = {
-    "rescale": ("workers",),
-    "move": ("key_groups", "to"),
-    "drain": ("worker",),
-    "rebalance": (),
-    "standby": ("workers",),
+
+
+@dataclass(frozen=True, slots=True)
+class MoveKind:
+    """What a kind of request says besides how it is to be done."""
+
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+KINDS = {
+    "rescale": MoveKind(("workers",), ("hosts", "assignment")),
+    "move": MoveKind(("key_groups", "to")),
+    "place": MoveKind(("site",), ("on",)),
+    "drain": MoveKind(takes=("worker", "host")),
+    "rebalance": MoveKind(),
+    "standby": MoveKind(("workers",)),
 }
-"""What each kind must say."""
 
 
 class MoveBook:
@@ -58,14 +70,7 @@ class MoveBook:
 
     def _ask(self, wanted: Mapping[str, Any], cause: str) -> tuple[int, dict[str, Any]]:
         kind = wanted["kind"]
-        needed = OF_KIND[kind]
-        for name in {name for names in OF_KIND.values() for name in names}:
-            if (name in wanted) != (name in needed):
-                verb = "needs" if name in needed else "does not take"
-                raise InvalidArgument(f"A request of kind {kind!r} {verb} {name!r}.")
-        given = {name: wanted[name] for name in needed}
-        if kind == "standby":
-            return 202, picture(self._service.standby(**given))
+        given = _given(kind, wanted)
         how = {name: wanted[name] for name in HOW if name in wanted}
         options = wanted.get("options", {})
         if taken := sorted({*COMMON, *HOW, "cause"} & {*options}):
@@ -80,10 +85,13 @@ class MoveBook:
 
     @staticmethod
     def _watch(move: MoveHandle, seconds: float, then: str) -> None:
+        if then != ROLLBACK:
+            return  # it goes on: nothing has to be done at its time
+
         def watch() -> None:
             try:
-                if not move.wait(seconds) and then == ROLLBACK:
-                    move.cancel()
+                if not move.wait(seconds):
+                    move.cancel(cause=TIMEOUT)
             except AnabranchError:
                 return  # it has failed, or the service was stopped: its outcome says so
 
@@ -100,6 +108,22 @@ class MoveBook:
             if move.number == number:
                 return move
         raise Problem(404, f"There is no recent reconfiguration {number}. See GET /api/v1/moves.")
+
+
+def _given(kind: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What the kind says; refused if it says too little or too much."""
+    known = KINDS[kind]
+    given = {}
+    for name in {name for each in KINDS.values() for name in (*each.needs, *each.takes)}:
+        if name in wanted:
+            if name not in known.needs + known.takes:
+                raise InvalidArgument(f"A request of kind {kind!r} does not take {name!r}.")
+            given[name] = wanted[name]
+        elif name in known.needs:
+            raise InvalidArgument(f"A request of kind {kind!r} needs {name!r}.")
+    if kind == "place":
+        given.setdefault("on", None)  # anywhere
+    return given
 
 
 def picture(move: MoveHandle) -> dict[str, Any]:

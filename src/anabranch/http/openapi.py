@@ -12,8 +12,12 @@ from anabranch.http.operation import Operation
 from anabranch.http.problems import MEDIA_TYPE
 
 PREFIX = "/api/v1"
-ALWAYS = (400, 401, 403, 421, 429, 500, 503)
+ALWAYS = (400, 401, 403, 408, 421, 429, 500, 503)
 """Any request may be refused so."""
+
+TEXT = {"type": "string"}
+IN_PATH = {"number": {"type": "integer", "minimum": 1}}
+"""What stands in paths, if it is no text."""
 
 PROBLEM = {
     "type": "object",
@@ -52,7 +56,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 def _operation(operation: Operation) -> dict[str, Any]:
     in_path = re.findall(r"{(\w+)}", operation.path)
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": IN_PATH.get(name, TEXT)}
         for name in in_path
     ]
     parameters += [

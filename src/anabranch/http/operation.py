@@ -1,4 +1,4 @@
-"""An operation of the API as a value: what it takes and gives."""
+"""One thing that can be asked over HTTP, with what it takes and gives."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 from anabranch.http.schema import Schema
 
 OBJECT: Schema = {"type": "object"}
+LIST: Schema = {"type": "array", "items": OBJECT}
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 100_000}
+TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
+MOMENT: Schema = {"type": "number", "minimum": 0, "maximum": 1e11}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request that fits the operation's document."""
 
     path: Mapping[str, str]
@@ -34,7 +38,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handle: Callable[[Call], Answer]
+    handle: Callable[[ApiCall], Answer]
     query: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     body: Schema | None = None

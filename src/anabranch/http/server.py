@@ -16,13 +16,13 @@ import uvicorn
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import InvalidArgument
 from anabranch.http.api import Api
-from anabranch.http.app import App
+from anabranch.http.app import About, App
 from anabranch.http.controlled import ControlledService
-from anabranch.http.endpoint import Endpoint, TokenFile, this_host
-from anabranch.http.events import Events
+from anabranch.http.door import Door
+from anabranch.http.endpoint import ServiceEndpoint, TokenFile, this_host, tokens_of_user
+from anabranch.http.events import EventStream
 from anabranch.http.guard import Guard
 from anabranch.http.metrics import Metrics
-from anabranch.http.tokens import Tokens
 from anabranch.model.journal_entry import JournalEntry
 
 _log = logging.getLogger("anabranch.http")
@@ -30,28 +30,34 @@ _log = logging.getLogger("anabranch.http")
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 5.0
-CONNECTIONS_MAX = 1200
 KEEP_ALIVE_SECONDS = 5
+BACKLOG = 128
+"""Connections that wait to be let in; the kernel refuses more."""
 
 
 class HttpServer:
     """Listens on loopback until stopped."""
 
-    def __init__(self, service: ControlledService, blobs: BlobStore, port: int = 0) -> None:
-        self._blobs = blobs
-        self._tokens, self._events = Tokens(), Events()
-        api = Api(service)
-        metrics = Metrics(api.status)
+    def __init__(
+        self, service: ControlledService, blobs: BlobStore, port: int = 0, is_live: bool = True
+    ) -> None:
+        """`is_live`: it answers for a service, so the location tells where; else for a journal."""
+        self._blobs, self._is_live = blobs, is_live
+        self._tokens, self._events = tokens_of_user(), EventStream()
+        api = Api(service, blobs)
+        metrics = Metrics(api.status, api.source_lag)
         listening = _bind(port)
         port = listening.getsockname()[1]
-        self.endpoint = Endpoint(
+        self.endpoint = ServiceEndpoint(
             secrets.token_hex(8), f"http://{HOST}:{port}", os.getpid(), this_host()
         )
         hosts = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
-        app = App(api, self._events, metrics, self._tokens, is_secure=False)
+        about = About(blobs.location, is_live, self.endpoint.url)
+        app = App(api, self._events, metrics, self._tokens, about)
+        self._door = Door()
         self._server = _Server(
             uvicorn.Config(
-                Guard(app.starlette, self._tokens, hosts, "http"),
+                Guard(app.starlette, self._tokens, hosts, "http", self._door),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -60,7 +66,6 @@ class HttpServer:
                 ws="none",
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=1,
-                limit_concurrency=CONNECTIONS_MAX,
             )
         )
         self._socket = listening
@@ -68,6 +73,7 @@ class HttpServer:
 
         def heard(entry: JournalEntry) -> None:
             metrics.note(entry)
+            api.page.note(entry)
             self._events.publish(entry)
 
         service.on_entry(heard)
@@ -80,7 +86,8 @@ class HttpServer:
             self._thread.start()
             if not self._server.is_up.wait(START_SECONDS_MAX):
                 raise InvalidArgument("The HTTP API does not start. Use http=False to go without.")
-            self.endpoint.write(self._blobs)
+            if self._is_live:
+                self.endpoint.write(self._blobs)
         except BaseException:
             self.stop()
             raise
@@ -92,25 +99,45 @@ class HttpServer:
 
     def stop(self) -> None:
         """Listen no more; leave no file that says otherwise."""
-        self.endpoint.withdraw(self._blobs)
-        self.token_file.delete()
+        self._withdraw()
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(STOP_SECONDS_MAX)
         self._socket.close()
+
+    def _withdraw(self) -> None:
+        """Nobody listens: no file may say so."""
+        if self._is_live:
+            self.endpoint.withdraw(self._blobs)
+        self.token_file.delete()
 
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
         except BaseException:  # the query goes on without
             _log.exception("The HTTP API has ended; queries are not concerned")
+        finally:
+            self._withdraw()
 
     async def _serve(self) -> None:
-        serving = asyncio.create_task(self._server.serve([self._socket]))
-        while not self._server.should_exit and not serving.done():
+        serving = asyncio.create_task(self._server.serve([]))
+        letting_in = asyncio.create_task(self._let_in())
+        while not (self._server.should_exit or serving.done() or letting_in.done()):
             await asyncio.sleep(0.1)
+        self._server.should_exit = True
+        letting_in.cancel()
         self._events.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            await letting_in
         await serving
+
+    async def _let_in(self) -> None:
+        while not self._server.started:
+            await asyncio.sleep(0.01)
+        self._socket.listen(BACKLOG)
+        self._socket.setblocking(False)
+        self._server.is_up.set()
+        await self._door.serve(self._socket, self._server.protocol)
 
 
 class _Server(uvicorn.Server):
@@ -123,9 +150,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Any:
         return contextlib.nullcontext()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
+    def protocol(self) -> asyncio.Protocol:
+        """For one connection."""
+        found: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return found
 
 
 def _bind(port: int) -> socket.socket:

@@ -16,7 +16,7 @@ LOGINS_MAX = 100
 """Links that nobody has used."""
 
 
-class Role(IntEnum):
+class ApiRole(IntEnum):
     """What a caller may do; a higher one may do what a lower one may."""
 
     READ = 1
@@ -27,7 +27,7 @@ class Role(IntEnum):
 class Session:
     """A browser that has used a link."""
 
-    role: Role
+    role: ApiRole
     csrf: str
     """What its pages must say when they change something: other sites cannot know it."""
     ends: float
@@ -44,12 +44,12 @@ class Tokens:
     _sessions: dict[str, Session] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def role_of(self, token: str) -> Role | None:
+    def role_of(self, token: str) -> ApiRole | None:
         """Of a program's token; None: it is none of ours. Takes as long for any token."""
         given = token.encode("utf-8", "replace")
         is_operator = hmac.compare_digest(given, self.operator.encode())
         is_reader = hmac.compare_digest(given, self.reader.encode())
-        return Role.OPERATE if is_operator else Role.READ if is_reader else None
+        return ApiRole.OPERATE if is_operator else ApiRole.READ if is_reader else None
 
     def new_login(self) -> str:
         """A code that opens one session."""
@@ -69,7 +69,7 @@ class Tokens:
                 return None
             self._sessions = {k: s for k, s in self._sessions.items() if s.ends >= now}
             cookie = secrets.token_urlsafe(32)
-            session = Session(Role.OPERATE, secrets.token_urlsafe(24), now + SESSION_SECONDS)
+            session = Session(ApiRole.OPERATE, secrets.token_urlsafe(24), now + SESSION_SECONDS)
             self._sessions[cookie] = session
             return cookie, session
 

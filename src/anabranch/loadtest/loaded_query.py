@@ -167,7 +167,7 @@ class LoadedQuery:
         """
         write_schedule(self._schedule, HOLD)
         # In a thread: this one looks on, and a signal can end it.
-        waiting = Waiting(self._query.processAllAvailable)
+        waiting = WaitingThread(self._query.processAllAvailable)
         while not waiting.ended(LOOK_SECONDS):
             self.collect()
             on_wait(self.rows_left())
@@ -199,7 +199,7 @@ class LoadedQuery:
         return Timeline(load, self.batches)
 
 
-class Waiting:
+class WaitingThread:
     """A call that blocks, in a thread."""
 
     def __init__(self, call: Callable[[], object]) -> None:

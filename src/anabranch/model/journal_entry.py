@@ -19,6 +19,14 @@ class EntryKind(Enum):
     MOVE_ENDED = "move-ended"
     WORKER_STARTED = "worker-started"
     WORKER_ENDED = "worker-ended"
+    USER_CODE_STUCK = "user-code-stuck"
+    """A call of user code does not come back."""
+    USER_CODE_BACK = "user-code-back"
+    """One that was told of came back."""
+    SPARK = "spark"
+    """What Spark itself took for the last batches of an operator: planning, offsets, commits."""
+    OWNERSHIP = "ownership"
+    """Owners of key groups: all of them now and then, else those that have changed."""
     SAVEPOINT = "savepoint"
     AUTOSCALE = "autoscale"
     """A decision of the autoscaler that differs from the one before."""
@@ -26,6 +34,10 @@ class EntryKind(Enum):
     """How busy each worker was so far, and what it holds."""
     LOST = "entries-lost"
     """Not written: the location took too long, or there was no room."""
+
+
+FREQUENT = (EntryKind.BATCH, EntryKind.LOAD, EntryKind.SPARK, EntryKind.OWNERSHIP)
+"""Come by the thousand: who asks what has happened wants the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +65,4 @@ class JournalEntry:
     @property
     def is_urgent(self) -> bool:
         """Whether somebody may look for it at once; batches come by the thousand."""
-        return self.kind not in (EntryKind.BATCH, EntryKind.LOAD)
+        return self.kind not in FREQUENT

@@ -17,6 +17,11 @@ class BatchReport:
     source_rows: int
     lag_rows: int
     """That waited in its sources when it began, beside its own; 0 if they do not tell."""
+    run_ms: int = 0
+    """Of the whole of the batch's stages and the sink, our operators among them."""
+    plan_ms: int = 0
+    commit_ms: int = 0
+    """Asking sources for offsets, and writing offsets and commits down."""
 
 
 @dataclass(frozen=True, slots=True)

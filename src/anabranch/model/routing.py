@@ -31,6 +31,11 @@ class Routing:
         return {worker: tuple(owned) for worker, owned in found.items()}
 
 
+def first_workers(count: int) -> list[WorkerId]:
+    """Those that a service begins with."""
+    return [WorkerId(f"w{number}") for number in range(1, count + 1)]
+
+
 def initial_routing(groups: int, workers: Sequence[WorkerId]) -> Routing:
     """Spread key groups evenly; round robin, so that a lane meets few owners."""
     return Routing(1, tuple(workers[g % len(workers)] for g in range(groups)))

@@ -32,7 +32,8 @@ class AgentConfig:
     """Of this host, as others reach it; None: the one that its connection to the coordinator has.
     """
     local_dir: str | None = None
-    """Folder of this host for state that is not in memory; None: that of temporary files."""
+    """Folder of this host for state that is not in memory; None: what the user of the service
+    wants, else Spark's, else that of temporary files (`processes/state_folder.py`)."""
     tls: bool | None = None
     """Whether its calls are encrypted; None: always beyond loopback."""
     patience_seconds: float | None = PATIENCE_SECONDS

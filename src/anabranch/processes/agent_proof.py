@@ -12,9 +12,13 @@ from types import TracebackType
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import AnabranchError
 from anabranch.model.ids import AgentId
+from anabranch.processes.state_folder import folder_flaw
 from anabranch.transport.messages.hosts import JoinReply, Prove, Versions
 
 SEND_SECONDS_MAX = 5.0
+
+LOCATION_SECONDS_MAX = 30.0
+"""For the state location and the local folder to answer: a mounted disk may hang for ever."""
 
 
 def versions() -> Versions:
@@ -64,6 +68,7 @@ class Echo:
                 return  # it was shut down
             with caller, contextlib.suppress(OSError):  # it asks again, or gives up
                 caller.settimeout(SEND_SECONDS_MAX)
+                # no limit: the socket has one
                 caller.sendall(self._agent.encode())
 
     def __enter__(self) -> Echo:
@@ -81,8 +86,33 @@ class Echo:
         self._thread.join(SEND_SECONDS_MAX)
 
 
-def proof(agent: AgentId, reply: JoinReply, listens_at: str) -> Prove:
-    """Read what the coordinator has put into the location, and answer it there."""
+def proof(
+    agent: AgentId,
+    reply: JoinReply,
+    listens_at: str,
+    folder: str,
+    seconds_max: float = LOCATION_SECONDS_MAX,
+) -> Prove:
+    """Read what the coordinator has put into the location, and answer it there.
+
+    `folder` is where workers of this host keep state that is not in memory.
+    """
+    shown: list[Prove] = []
+    # Whoever hangs in the system cannot be ended: it is left alone.
+    thread = threading.Thread(
+        target=lambda: shown.append(_shown(agent, reply, listens_at, folder)),
+        name="anabranch-proof",
+        daemon=True,
+    )
+    thread.start()
+    thread.join(seconds_max)
+    if shown:
+        return shown[0]
+    error = f"It, or the local folder {folder}, has not answered for {seconds_max:g} s."
+    return Prove(agent, "", "", listens_at, error)
+
+
+def _shown(agent: AgentId, reply: JoinReply, listens_at: str, folder: str) -> Prove:
     path = f"{reply.nonce_path.rpartition('/')[0]}/{agent}"
     nonce, error = "", None
     try:
@@ -91,4 +121,4 @@ def proof(agent: AgentId, reply: JoinReply, listens_at: str) -> Prove:
         blobs.write(path, nonce.encode())
     except (AnabranchError, OSError, ValueError) as flaw:
         error = str(flaw)
-    return Prove(agent, nonce, path, listens_at, error)
+    return Prove(agent, nonce, path, listens_at, error, folder_flaw(folder, reply.state_folder))

@@ -72,8 +72,7 @@ class AgentWorkers:
             if self._is_over.is_set() or order.process in self._processes:
                 return
             process = self._processes[order.process] = AgentProcess(WorkerId(config.worker))
-        folder = None if config.local_dir is None else self._local_dir
-        here = replace(config, host=self._address, local_dir=folder, is_remote=True)
+        here = replace(config, host=self._address, local_dir=self._local_dir, is_remote=True)
         _thread(f"start-{config.worker}", lambda: self._start(order.process, process, here))
 
     def end(self, order: EndHead) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import threading
 import time
 import uuid
@@ -24,6 +23,7 @@ from anabranch.processes.agent_workers import AgentWorkers
 from anabranch.processes.environment import worker_environment
 from anabranch.processes.host_limits import flaw_of, host_limits, within
 from anabranch.processes.launcher import LocalLauncher
+from anabranch.processes.state_folder import folder_here
 from anabranch.protocol.leases import LeaseTimes, OwnLease
 from anabranch.transport.client import Peer, forget
 from anabranch.transport.introduction import introduced
@@ -200,16 +200,17 @@ class AgentSession:
         self._spawn(lambda: self._beat_on(reply.beat_seconds), "beats")
         self._spawn(self._guard, "guard")
         # It imports all that workers need, while the location is proven.
+        folder = folder_here(self._config.local_dir, reply.state_folder.wanted)
         self._launcher = LocalLauncher(worker_environment(reply.environment), keeps_errors=True)
         self._workers = AgentWorkers(
             self.agent,
             self._config.facts.host,
             address,
-            self._config.local_dir or tempfile.gettempdir(),
+            folder,
             self._launcher,
             self._report,
         )
-        refusal = self._prove(reply, address)
+        refusal = self._prove(reply, address, folder)
         if refusal is not None:
             return refusal
         self._launcher.warm_up()
@@ -243,11 +244,11 @@ class AgentSession:
         join = Join(self.agent, config.facts, address, config.carrier, config.executor, versions())
         return self._coordinator.call(join, CALL_SECONDS_MAX)
 
-    def _prove(self, reply: JoinReply, address: str) -> Ending | None:
+    def _prove(self, reply: JoinReply, address: str, folder: str) -> Ending | None:
         """Show that this host can run workers; why it cannot."""
         try:
             with Echo(self.agent, address) as echo:
-                shown = proof(self.agent, reply, echo.listens_at)
+                shown = proof(self.agent, reply, echo.listens_at, folder)
                 answer = self._coordinator.call(shown, PROVE_SECONDS_MAX)
         except OSError as error:
             reason = f"{self._name} has no address {address}: {error}. Correct --address."

@@ -11,7 +11,7 @@ from anabranch.transport.auth import Credentials, new_token
 
 
 class KnownHost(Protocol):
-    """A host that runs workers."""
+    """A host with workers."""
 
     @property
     def carrier(self) -> str:
@@ -22,7 +22,7 @@ class KnownHosts(Protocol):
     """The hosts of a service, as their source sees them."""
 
     def hosts(self) -> Mapping[HostId, KnownHost]:
-        """Those that run workers."""
+        """Those with workers."""
 
     def lost(self) -> Mapping[HostId, str]:
         """Those that were lost and have not come back, and why."""

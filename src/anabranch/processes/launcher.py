@@ -70,7 +70,7 @@ class Launcher(Protocol):
         """Nothing will be started any more."""
 
 
-class Process(Protocol):
+class StartedProcess(Protocol):
     """What both ways of starting a process give; `subprocess.Popen` is one."""
 
     @property
@@ -88,7 +88,7 @@ class Process(Protocol):
 class LocalWorker:
     """A worker on this machine."""
 
-    process: Process
+    process: StartedProcess
     input_fd: int
     """Write end of the pipe that its configuration comes by, and that ends with the driver."""
     address: str
@@ -195,7 +195,7 @@ class LocalLauncher:
 
     def _spawn(
         self, worker: str, input_fd: int, ready_fd: int, error_fd: int | None = None
-    ) -> Process:
+    ) -> StartedProcess:
         if self._nursery is not None:
             fds = (input_fd, ready_fd) if error_fd is None else (input_fd, ready_fd, error_fd)
             return self._nursery.fork(worker, *fds)
@@ -215,6 +215,7 @@ class LocalLauncher:
 
 def _read_address(read_fd: int, worker: LocalWorker) -> str:
     ready, _, _ = select.select([read_fd], [], [], START_SECONDS_MAX)
+    # no limit: `select` has said that something is there
     text = os.read(read_fd, 65536) if ready else b""
     if not text:
         with contextlib.suppress(subprocess.TimeoutExpired):  # its end is about to be heard of

@@ -12,7 +12,7 @@ from anabranch.model.ids import HostId, WorkerId
 from anabranch.processes.launcher import Launcher, StartedWorker
 from anabranch.processes.worker_config import WorkerConfig
 from anabranch.transport.client import Peer, forget
-from anabranch.transport.messages.control import UserCall, Watch
+from anabranch.transport.messages.control import SlowCalls, UserCall
 
 _log = logging.getLogger("anabranch.coordinator")
 
@@ -204,8 +204,13 @@ class WorkerPool:
         self._forget(member)
 
     def _forget(self, member: Member) -> None:
-        forget(member.peer.address)
-        self._on_gone(member.peer.address)
+        address = member.peer.address
+        with self._lock:
+            others = [other for other in self._members.values() if other is not member]
+        # Its port is free before its end is heard of: a new process may listen there already.
+        if all(other.peer.address != address for other in others):
+            forget(address)
+            self._on_gone(address)
 
     def _ended(self, worker: WorkerId, incarnation: int, reason: str) -> None:
         with self._lock:
@@ -229,7 +234,7 @@ class WorkerPool:
         """Ask a process again and again whether it is there, and what its user code does."""
         while not member.gone.wait(self._ping_seconds):
             try:
-                reply = member.peer.call(Watch(REPORTED_SECONDS), PING_SECONDS_MAX)
+                reply = member.peer.call(SlowCalls(REPORTED_SECONDS), PING_SECONDS_MAX)
                 self._on_user_calls(worker, member.incarnation, reply.calls)
             except ServiceUnavailable:
                 if not member.gone.is_set():

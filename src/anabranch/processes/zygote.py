@@ -105,6 +105,7 @@ def _reap(
 ) -> None:
     selector.unregister(key.fileobj)
     os.close(key.fd)
+    # no limit: its descriptor has said that it has ended
     _, status = os.waitpid(key.data, 0)
     code = os.waitstatus_to_exitcode(status)
     with contextlib.suppress(OSError):  # the driver ends just now

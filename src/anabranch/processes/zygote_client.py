@@ -32,6 +32,7 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end."""
+        # no limit: the caller's choice, as with `subprocess.Popen`
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
         assert self._code is not None

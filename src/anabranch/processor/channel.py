@@ -14,9 +14,9 @@ from anabranch.model.keyspace import HASH, Int64s, KeySpace
 from anabranch.model.spark_task import NO_TASK, SparkTask
 from anabranch.processor.contract import (
     BatchTimes,
+    CodePlace,
     OperatorEngine,
     OperatorStats,
-    Place,
     RowChunk,
     Transaction,
     View,
@@ -57,7 +57,7 @@ class ChannelEngine:
         """Empty state with an empty channel."""
         return ChannelledState(self.inner.create_group())
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         """As for the operator."""
         return self.inner.place()
 

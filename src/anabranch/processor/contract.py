@@ -79,7 +79,7 @@ class OperatorStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """Where user code is."""
 
     method: str
@@ -107,7 +107,7 @@ class OperatorEngine(Protocol):
         order.
         """
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         """Where user code is just now; None: nowhere. Any thread may ask, at any time."""
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:

@@ -19,7 +19,7 @@ from anabranch.protocol.placement import has_room
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPlace:
     """A worker before an event."""
 
     host: HostId | None
@@ -28,10 +28,12 @@ class Place:
     """Where the next one would be rather than elsewhere."""
 
 
-def places_of(fleet: Fleet) -> dict[WorkerId, Place]:
+def places_of(fleet: Fleet) -> dict[WorkerId, WorkerPlace]:
     """All workers at a moment."""
     return {
-        worker: Place(view.place, frozenset(h for h in (view.wish, view.host) if h is not None))
+        worker: WorkerPlace(
+            view.place, frozenset(h for h in (view.wish, view.host) if h is not None)
+        )
         for worker, view in fleet.workers.items()
     }
 
@@ -58,7 +60,9 @@ def check_hosts(fleet: Fleet) -> None:
     waits_for_room(fleet)
 
 
-def check_placed(fleet: Fleet, before: Mapping[WorkerId, Place], effects: Sequence[Effect]) -> None:
+def check_placed(
+    fleet: Fleet, before: Mapping[WorkerId, WorkerPlace], effects: Sequence[Effect]
+) -> None:
     """Workers crowded on one host would be lost together; nobody starts on a drained one."""
     runs = fleet.runs()
     hosts = {host: view for host, view in fleet.hosts.items() if host not in fleet.drained}
@@ -78,7 +82,7 @@ def check_placed(fleet: Fleet, before: Mapping[WorkerId, Place], effects: Sequen
 
 
 def check_moved_least(
-    event: HostJoined | HostLost, before: Mapping[WorkerId, Place], effects: Sequence[Effect]
+    event: HostJoined | HostLost, before: Mapping[WorkerId, WorkerPlace], effects: Sequence[Effect]
 ) -> None:
     """A worker of another host would be stopped for nothing: its state would be loaded anew."""
     for effect in effects:

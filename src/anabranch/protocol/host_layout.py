@@ -49,11 +49,31 @@ class HostsNow:
             )
         raise InvalidArgument(f"There is no host {host!r}; there are {self._names}.")
 
+    def labelled(self, label: str) -> list[HostId]:
+        """Hosts with a label such as "rack=3"."""
+        name, _, value = label.partition("=")
+        return [host for host, view in self.hosts.items() if view.labels.get(name) == value]
+
+    def meant_by(self, name: object) -> list[HostId]:
+        """The host of a name, or all hosts with a label; an error if there is none."""
+        is_label = isinstance(name, str) and "=" in name and name not in self.hosts
+        if not isinstance(name, str) or not is_label:
+            return [self.known(name)]
+        found = self.labelled(name)
+        if not found:
+            raise InvalidArgument(
+                f"No host has the label {name}; there are {self._names}. Start an agent with "
+                f"--label {name}, give SparkHosts(labels=...), or name a host."
+            )
+        return found
+
     def only(self, hosts: object) -> HostsNow:
-        """The same with all hosts drained but these."""
+        """The same with all hosts drained but these, given by names or labels."""
         if isinstance(hosts, str) or not isinstance(hosts, Iterable):
-            raise InvalidArgument(f"hosts must be a list of names of hosts, got {hosts!r}.")
-        wanted = [self.known(host) for host in hosts]
+            raise InvalidArgument(
+                f"hosts must be a list of names or labels of hosts, got {hosts!r}."
+            )
+        wanted = [host for name in hosts for host in self.meant_by(name)]
         if not wanted:
             raise InvalidArgument(f"hosts must name at least one host; there are {self._names}.")
         return self.as_drained(frozenset(self.hosts).difference(wanted))

@@ -33,7 +33,7 @@ def foreign_state(operator: str, owner: str | None, query_id: str) -> AnabranchE
     """A name has one state, and it is another query's."""
     return StateMismatch(
         f"The state of operator '{operator}' belongs to query {owner}, but query {query_id} asked "
-        "for it. To go on with it, start the query with the checkpointLocation that it had: "
+        "for it. To continue it, start the query with the checkpointLocation that it had: "
         "without one, each start is a new query. To start empty, give the operator another name, "
         f"or remove what is stored with service.remove_state('{operator}'). service.enable() gives "
         "each query state of its own."
@@ -104,7 +104,8 @@ def no_state(operator: str, epoch: int, old: Sequence[str] = ()) -> AnabranchErr
     if old:
         renamed = (
             f"It holds state of this query under {known}, which the program does not define. If "
-            f"the operator was renamed, go on with it: group_by(...).transformWithState(..., "
+            "the operator was renamed, continue with its state: "
+            "group_by(...).transformWithState(..., "
             f"name='{old[0]}'), or service.enable(names={{'NewClass': '{old[0]}'}}). "
         )
     return EpochGap(

@@ -25,6 +25,8 @@ class LeaseTimes:
     """Between two beats, and between two signs of life on an order stream."""
     absence: float = 1.0
     """For an agent to open its order stream again."""
+    proof: float = 60.0
+    """For an agent that has joined to show that it can run workers."""
 
     @property
     def silence(self) -> float:
@@ -71,7 +73,7 @@ class ClaimPhase(Enum):
     """It runs workers."""
 
 
-class Answer(Enum):
+class JoinAnswer(Enum):
     """What an agent that wants to join is told."""
 
     WELCOME = "welcome"
@@ -88,6 +90,8 @@ class Claim:
     """An agent that counts for a host."""
 
     agent: AgentId
+    since: float
+    """When it has joined."""
     heard: float
     """When its last beat, or whatever else it says, was received."""
     phase: ClaimPhase = ClaimPhase.PROVING
@@ -118,20 +122,20 @@ class Claims:
     """Of agents that count."""
     _given_up: set[AgentId] = field(default_factory=set)
 
-    def join(self, host: HostId, agent: AgentId, now: float) -> tuple[Answer, Loss | None]:
+    def join(self, host: HostId, agent: AgentId, now: float) -> tuple[JoinAnswer, Loss | None]:
         """An agent wants a host; the loss is that of a silent one that had it."""
         if agent in self._given_up:
-            return Answer.GIVEN_UP, None
+            return JoinAnswer.GIVEN_UP, None
         claim, loss = self.of_host.get(host), None
         if claim is not None and claim.agent == agent:
             claim.heard = now
-            return Answer.AGAIN, None
+            return JoinAnswer.AGAIN, None
         if claim is not None:
             if not self._is_silent(claim, now):
-                return Answer.TAKEN, None
+                return JoinAnswer.TAKEN, None
             loss = self.give_up(claim.agent, "It is silent, and another agent has its host.")
-        self.of_host[host], self._hosts[agent] = Claim(agent, now), host
-        return Answer.WELCOME, loss
+        self.of_host[host], self._hosts[agent] = Claim(agent, now, now), host
+        return JoinAnswer.WELCOME, loss
 
     def _is_silent(self, claim: Claim, now: float) -> bool:
         return claim.left is not None or now - claim.heard >= self.times.silence
@@ -193,6 +197,12 @@ class Claims:
     def _flaw(self, claim: Claim, now: float) -> str | None:
         if now - claim.heard >= self.times.lease:
             return f"Its agent has not been heard for {self.times.lease:g} s."
+        if claim.phase is ClaimPhase.PROVING and now - claim.since >= self.times.proof:
+            return (
+                f"Its agent has not shown in {self.times.proof:g} s that it can run workers. "
+                "Perhaps the state location does not answer there: a disk that was mounted from "
+                "another machine, say."
+            )
         if claim.left is not None and now - claim.left >= self.times.absence:
             return (
                 f"Its agent's connection broke and did not come back in {self.times.absence:g} s."
@@ -206,5 +216,10 @@ class Claims:
             claim.left + self.times.absence
             for claim in self.of_host.values()
             if claim.left is not None
+        ]
+        moments += [
+            claim.since + self.times.proof
+            for claim in self.of_host.values()
+            if claim.phase is ClaimPhase.PROVING
         ]
         return min(moments, default=None)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.model.ids import AgentId, WorkerId
-from anabranch.protocol.leases import Answer, LeaseTimes, OwnLease
+from anabranch.protocol.leases import JoinAnswer, LeaseTimes, OwnLease
+from anabranch.simulation.lease_checks import OwnLeaseCheck
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
     from anabranch.simulation.hosts import SimulatedHost
     from anabranch.simulation.worker import WorkerProcess
 
-TIMES = LeaseTimes(lease=60.0, beat=10.0, absence=8.0)
+TIMES = LeaseTimes(lease=60.0, beat=10.0, absence=8.0, proof=360.0)
 FORK_TICKS, END_TICKS, JOIN_TICKS = 6, 6, 40
+TWICE_SHARE, TWICE_TICKS = 0.5, 400
+"""Calls to join that come twice, and how late they come at most."""
 
 
 class SimulatedAgent:
@@ -30,6 +33,7 @@ class SimulatedAgent:
         self.is_alive = True
         self.has_joined = False
         self.lease = OwnLease(TIMES.lease, host.clock)
+        self._lease_check = OwnLeaseCheck(self)
         self.stream = 1
         """Number of its order stream."""
         self.breaks_next = False
@@ -46,18 +50,33 @@ class SimulatedAgent:
         """Offer the host; another agent tries again if nobody answers."""
         registry = self.coordinator.registry
         label = f"{self.end} wants to join"
-        self._send(label, registry.join, self, self.machine.clock)
+        asked = self.machine.clock
+        self._send(label, registry.join, self, asked)
+        late = self._late_join()
+        if late is not None:
+            label = f"{self.end} wants to join (again)"
+            network, coordinator = self.cluster.network, self.coordinator
+            network.send_late(late, self, coordinator, label, registry.join, self, asked)
         self.scheduler.after(JOIN_TICKS, "", self._give_up_joining)
+
+    def _late_join(self) -> int | None:
+        """When the call comes a second time; None: it does not."""
+        hosts = self.cluster.hosts
+        rng = None if hosts is None else hosts.join_rng
+        if rng is None or rng.random() >= TWICE_SHARE:
+            return None
+        self.cluster.count("joins_twice")
+        return int(rng.random() * TWICE_TICKS)
 
     def _give_up_joining(self) -> None:
         if not self.has_joined:
             self.end_all("hears nothing")
 
-    def answered(self, answer: Answer, asked: float) -> None:
+    def answered(self, answer: JoinAnswer, asked: float) -> None:
         """The coordinator's answer."""
         if not self.is_alive or self.has_joined:
             return
-        if answer in (Answer.TAKEN, Answer.GIVEN_UP):
+        if answer in (JoinAnswer.TAKEN, JoinAnswer.GIVEN_UP):
             self.end_all(f"is told to return: {answer.value}")
             return
         self.has_joined = True
@@ -89,6 +108,7 @@ class SimulatedAgent:
 
     def acknowledged(self, sent: float) -> None:
         """A beat was heard."""
+        self._lease_check.answered(sent)
         self.lease.acknowledged(sent, self.machine.clock)
 
     def _watch_lease(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.simulation import load_curves
-from anabranch.simulation.controllers import Autoscaler
+from anabranch.simulation.controllers import SimulatedAutoscaler
 from anabranch.simulation.load_curves import LoadCurve, Rate, curve
 from anabranch.simulation.plant import Controller, Course, Plant, PlantSettings, Weights
 
@@ -40,9 +40,9 @@ class Trial:
     settings: AutoscaleSettings
     weights: Weights | None = None
 
-    def run(self, controller: Controller | None = None) -> tuple[Course, Autoscaler]:
+    def run(self, controller: Controller | None = None) -> tuple[Course, SimulatedAutoscaler]:
         """With the autoscaler, or another controller."""
-        autoscaler = Autoscaler(self.settings)
+        autoscaler = SimulatedAutoscaler(self.settings)
         course = self.plant_of(self.start).run(controller or autoscaler)
         return course, autoscaler
 

@@ -17,9 +17,9 @@ from anabranch.simulation.exchanges import Exchanges
 from anabranch.simulation.faults import FaultState
 from anabranch.simulation.host_checks import HostChecks
 from anabranch.simulation.hosts import Hosts
-from anabranch.simulation.lane import RETRY_TICKS, Reply, SimulatedLane
+from anabranch.simulation.lane import RETRY_TICKS, LaneReply, SimulatedLane
 from anabranch.simulation.moves import Moves
-from anabranch.simulation.network import Endpoint, Network
+from anabranch.simulation.network import Endpoint, SimulatedNetwork
 from anabranch.simulation.oracle import OPERATOR, Oracle
 from anabranch.simulation.scheduler import Scheduler
 from anabranch.simulation.store import Store
@@ -63,7 +63,7 @@ class Cluster:
         self.counts: Counter[str] = Counter()
         self.exchanges = Exchanges(self)
         self.moves = Moves(self)
-        self.network = Network(self.scheduler)
+        self.network = SimulatedNetwork(self.scheduler)
         self.hosts: Hosts | None = None
         self.driver = SparkDriver(self, lanes)
         if host_rng is not None:
@@ -109,7 +109,7 @@ class Cluster:
             return
         self.network.send(task, coordinator, None, label, coordinator.handle, event)
 
-    def reply(self, request: int, effect: Reply, label: str) -> None:
+    def reply(self, request: int, effect: LaneReply, label: str) -> None:
         """The coordinator answers."""
         task = self.requests[request]
         text = f"{task.name} {label}"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from anabranch.autoscale.decide import decide, gate, performed
 from anabranch.autoscale.decision import Action, Decision
-from anabranch.autoscale.memory import NOTHING, Memory
+from anabranch.autoscale.memory import NOTHING, ScalerMemory
 from anabranch.autoscale.settings import AutoscaleSettings
 from anabranch.autoscale.signals import Outlook, Signals
 from anabranch.simulation.plant import Wish
 
 
-class Autoscaler:
+class SimulatedAutoscaler:
     """The one that the service has."""
 
     def __init__(self, settings: AutoscaleSettings) -> None:
         self.settings = settings
-        self.memory: Memory = NOTHING
+        self.memory: ScalerMemory = NOTHING
         self.decisions: list[Decision] = []
         """Those that differ from the one before."""
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import LocationNotWritable
 from anabranch.model.host import DRIVER
-from anabranch.model.ids import Epoch, WorkerId
-from anabranch.model.routing import initial_routing
+from anabranch.model.ids import Epoch
+from anabranch.model.routing import first_workers, initial_routing
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.exhaustive import unhandled
-from anabranch.simulation.launcher import START_TICKS, DriverLauncher, Launcher
+from anabranch.simulation.launcher import START_TICKS, DriverLauncher, SimulatedLauncher
 from anabranch.simulation.oracle import GROUPS, OPERATOR
 from anabranch.simulation.order_handler import Job
 from anabranch.simulation.registry import SimulatedRegistry
@@ -50,7 +50,7 @@ class CoordinatorProcess:
         self.pending: set[int] = set()
         """Orders that are not answered."""
         self.launcher = self._launcher()
-        names = [WorkerId(f"w{n}") for n in range(1, cluster.worker_count + 1)]
+        names = first_workers(cluster.worker_count)
         self.machine, effects = protocol.CoordinatorMachine.create(
             initial_routing(GROUPS, names), self._first_hosts()
         )
@@ -58,7 +58,7 @@ class CoordinatorProcess:
         for effect in effects:
             self._perform(effect)
 
-    def _launcher(self) -> Launcher:
+    def _launcher(self) -> SimulatedLauncher:
         hosts = self.cluster.hosts
         return DriverLauncher(self) if hosts is None else SimulatedRegistry(self, hosts)
 
@@ -90,7 +90,7 @@ class CoordinatorProcess:
         if not self.is_alive:
             return
         checks = self.cluster.checks.hosts
-        before = checks.before(self.machine.fleet) if checks is not None else {}
+        before = checks.before(self, event) if checks is not None else {}
         effects = self.machine.handle(event)
         if checks is not None:
             checks.coordinator_step(self, event, before, effects)

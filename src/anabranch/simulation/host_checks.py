@@ -9,11 +9,11 @@ from anabranch.model.host import DRIVER
 from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol import coordinator as control
 from anabranch.protocol import host_invariants
-from anabranch.protocol.fleet import Fleet
 from anabranch.protocol.leases import Loss
 from anabranch.simulation.agent import TIMES, SimulatedAgent
 from anabranch.simulation.checks import Failure
 from anabranch.simulation.hosts import DRIFT, EDGE, Hosts, SimulatedHost
+from anabranch.simulation.vote_checks import VoteChecks
 
 if TYPE_CHECKING:
     from anabranch.simulation.coordinator import CoordinatorProcess
@@ -41,25 +41,34 @@ class HostChecks:
         """Since when nothing has come to its end, although there is a healthy host with room."""
         self._lacks_since = 0
         self.longest = 0
+        self._votes = VoteChecks()
+        self._voted: CoordinatorProcess | None = None
+        """The life of the coordinator that they are of."""
         self.cluster.scheduler.after(WATCH_TICKS, "", self._watch)
 
     # -- every step of the coordinator --
 
-    def before(self, fleet: Fleet) -> dict[WorkerId, host_invariants.Place]:
+    def before(
+        self, process: CoordinatorProcess, event: control.Event
+    ) -> dict[WorkerId, host_invariants.WorkerPlace]:
         """Where workers are, and would like to be."""
-        return host_invariants.places_of(fleet)
+        if process is not self._voted:
+            self._voted, self._votes = process, VoteChecks()
+        self._votes.before(event, process.machine.fleet)
+        return host_invariants.places_of(process.machine.fleet)
 
     def coordinator_step(
         self,
         process: CoordinatorProcess,
         event: control.Event,
-        before: dict[WorkerId, host_invariants.Place],
+        before: dict[WorkerId, host_invariants.WorkerPlace],
         effects: list[control.Effect],
     ) -> None:
         """The coordinator has decided about hosts and workers."""
         fleet = process.machine.fleet
         host_invariants.check_hosts(fleet)
         host_invariants.check_placed(fleet, before, effects)
+        self._votes.after(event, fleet, effects)
         is_move = process.machine.moves.current is not None  # it may restart all workers now
         if isinstance(event, control.HostJoined | control.HostLost) and not is_move:
             host_invariants.check_moved_least(event, before, effects)

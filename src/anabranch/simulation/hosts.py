@@ -15,11 +15,11 @@ from anabranch.model.host import DRIVER
 from anabranch.model.ids import HostId
 from anabranch.simulation.agent import SimulatedAgent
 from anabranch.simulation.checks import Failure
-from anabranch.simulation.in_flight import InFlight
+from anabranch.simulation.in_flight import SimulatedCalls
 from anabranch.simulation.links import HostNetwork
 from anabranch.simulation.network import Endpoint
 from anabranch.simulation.scheduler import Scheduler
-from anabranch.simulation.watch import Watch
+from anabranch.simulation.watch import SimulatedWatch
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -160,10 +160,12 @@ class Hosts:
         for name in (DRIVER, EDGE):
             self.of[name] = SimulatedHost(cluster.scheduler, name, 0, 1.0)
         self.network = HostNetwork(cluster, self)
-        self.in_flight = InFlight(self)
-        self.watch = Watch(self, self.in_flight.cancel)
+        self.in_flight = SimulatedCalls(self)
+        self.watch = SimulatedWatch(self, self.in_flight.cancel)
         self.expected = rng.choice((2, 3, 3, 4))
         """How many hosts the service waits for at its start."""
+        self.join_rng: Random | None = None
+        """Chooses agents whose call to join comes twice; None: none does."""
         self.is_closed = False
         """Whether the scenario is over: nobody beats or tries again any more."""
         self.agent_count = 0

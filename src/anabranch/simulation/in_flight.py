@@ -20,7 +20,7 @@ SILENCE_TICKS = 60
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingCall:
     """One of them."""
 
     caller: Endpoint
@@ -33,12 +33,12 @@ class Call:
     """Whether its own connection swallows what is sent, although the hosts reach each other."""
 
 
-class InFlight:
+class SimulatedCalls:
     """All of them, by who waits."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
-        self._calls: dict[Endpoint, dict[Call, None]] = {}
+        self._calls: dict[Endpoint, dict[PendingCall, None]] = {}
         self._gone: dict[Endpoint, int] = {}
         """When the coordinator heard that processes are gone."""
 
@@ -51,14 +51,16 @@ class InFlight:
         is_hung: Callable[[], bool] = lambda: False,
     ) -> None:
         """A call has begun; `give_up` ends it if nothing else does."""
-        call = Call(caller, peer, is_open, give_up, self.hosts.cluster.scheduler.now, is_hung)
+        call = PendingCall(
+            caller, peer, is_open, give_up, self.hosts.cluster.scheduler.now, is_hung
+        )
         self._calls.setdefault(caller, {})[call] = None
         self._look_later(call)
 
-    def _look_later(self, call: Call) -> None:
+    def _look_later(self, call: PendingCall) -> None:
         call.caller.scheduler.after(SILENCE_TICKS, "", self._look, call)
 
-    def _look(self, call: Call) -> None:
+    def _look(self, call: PendingCall) -> None:
         if call not in self._calls.get(call.caller, ()):
             return
         is_over = not call.caller.is_alive or not call.is_open() or self.hosts.is_closed
@@ -71,7 +73,7 @@ class InFlight:
             self.hosts.cluster.count("calls_silent")
             call.give_up(not self.hosts.reaches(call.caller, call.peer))
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: PendingCall) -> None:
         calls = self._calls[call.caller]
         del calls[call]
         if not calls:
@@ -83,7 +85,7 @@ class InFlight:
         for process in processes:
             self._gone.setdefault(process, now)
 
-    def _check_push(self, call: Call) -> None:
+    def _check_push(self, call: PendingCall) -> None:
         """Whoever waits hears of deaths by a push, long before it misses a sign of life."""
         gone, now = self._gone.get(call.peer), self.hosts.cluster.scheduler.now
         if gone is None or gone <= call.began or now - gone < PUSH_TICKS:

@@ -27,7 +27,7 @@ RETRY_TICKS = 6
 TIMEOUT_SHARE, TIMEOUT_TICKS = 0.3, 60
 """A call without an answer is made again: the transport's only source of duplicates."""
 
-Reply = protocol.GrantLane | protocol.ConfirmFinish | protocol.RefuseRequest
+LaneReply = protocol.GrantLane | protocol.ConfirmFinish | protocol.RefuseRequest
 
 Answer = tuple[dict[int, Outputs], tuple[TransactionReport, ...]]
 
@@ -154,7 +154,7 @@ class SimulatedLane:
             assert callable(call)
             call()
 
-    def replied(self, reply: Reply) -> None:
+    def replied(self, reply: LaneReply) -> None:
         """The coordinator's answer to the request that the lane waits for."""
         if not self.is_alive or reply.request != self.request:
             return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 START_TICKS, INSTALL_TICKS = 8, 12
 
 
-class Launcher(Protocol):
+class SimulatedLauncher(Protocol):
     """Carries out what the coordinator decides about processes."""
 
     def start(self, effect: protocol.StartWorker) -> None:

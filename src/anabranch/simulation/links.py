@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.model.ids import HostId
-from anabranch.simulation.network import Endpoint, Network
+from anabranch.simulation.network import Endpoint, SimulatedNetwork
 
 if TYPE_CHECKING:
     from anabranch.simulation.cluster import Cluster
@@ -16,7 +16,7 @@ NEVER = 1 << 60
 """When a link heals that does not."""
 
 
-class HostNetwork(Network):
+class HostNetwork(SimulatedNetwork):
     """Links between hosts, each in one direction.
 
     What is sent over a cut link comes when it has healed, as in TCP: the sender tries again and

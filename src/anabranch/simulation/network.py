@@ -31,7 +31,7 @@ class Endpoint(Protocol):
         """By which it lives."""
 
 
-class Network:
+class SimulatedNetwork:
     """Delivers messages between endpoints; a cut holds them back until it heals."""
 
     __slots__ = ("_busy_until", "_cuts", "_scheduler")

@@ -19,7 +19,7 @@ Row = tuple[int, int, int]
 KeyState = tuple[tuple[tuple[int, int], ...], int | None]
 """Rows that the key has seen, and the epoch in which its timer is due."""
 
-GroupState = dict[int, KeyState]
+KeyStates = dict[int, KeyState]
 Changes = dict[int, KeyState | None]
 Outputs = tuple[tuple[int, str, int], ...]
 Rows = dict[int, list[Row]]
@@ -28,7 +28,7 @@ Rows = dict[int, list[Row]]
 NOTHING: KeyState = ((), None)
 
 
-def apply_rows(state: GroupState, epoch: int, rows: list[Row]) -> tuple[Changes, Outputs]:
+def apply_rows(state: KeyStates, epoch: int, rows: list[Row]) -> tuple[Changes, Outputs]:
     """The operator on one key group: running counts, then timers that are due."""
     changes: Changes = {}
     outputs: list[tuple[int, str, int]] = []
@@ -49,7 +49,7 @@ def apply_rows(state: GroupState, epoch: int, rows: list[Row]) -> tuple[Changes,
     return changes, tuple(outputs)
 
 
-def merge(state: GroupState, changes: Changes) -> GroupState:
+def merge(state: KeyStates, changes: Changes) -> KeyStates:
     """The state after the changes; the old one stays as it is."""
     if not changes:
         return state
@@ -62,7 +62,7 @@ class Oracle:
     """Input, and the state and outputs of a run without any fault."""
 
     batches: list[Rows]
-    states: list[list[GroupState]]
+    states: list[list[KeyStates]]
     """By epoch, by key group."""
     outputs: list[list[Outputs]]
 
@@ -70,7 +70,7 @@ class Oracle:
     def create(cls, rng: Random, batches: int) -> Oracle:
         """Random input and its sequential result."""
         oracle = cls([], [], [])
-        state: list[GroupState] = [{} for _ in range(GROUPS)]
+        state: list[KeyStates] = [{} for _ in range(GROUPS)]
         row_id = 0
         for epoch in range(batches):
             rows: Rows = {}

@@ -58,7 +58,7 @@ class SimulatedParcel:
 
 
 @dataclass(slots=True)
-class Journal:
+class CopyJournal:
     """Changes that a source keeps while a key group is being copied."""
 
     session: int

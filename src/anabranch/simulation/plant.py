@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from anabranch.autoscale.signals import Batch, Fleet, GroupRows, Outlook, QueryLoad, Signals
+from anabranch.autoscale.signals import (
+    FleetSignals,
+    GroupRows,
+    Outlook,
+    QueryLoad,
+    SignalBatch,
+    Signals,
+)
 from anabranch.simulation.load_curves import LoadCurve
 
 BATCHES_SHOWN = 100
@@ -52,7 +59,7 @@ class PlantSettings:
 
 
 @dataclass(slots=True)
-class Change:
+class PlantChange:
     """Something that was done."""
 
     at: float
@@ -65,8 +72,8 @@ class Change:
 class Course:
     """What a run was like."""
 
-    changes: list[Change] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
+    changes: list[PlantChange] = field(default_factory=list)
+    batches: list[SignalBatch] = field(default_factory=list)
     rows: float = 0.0
     late_rows: float = 0.0
     """In batches that took longer than the target."""
@@ -123,7 +130,7 @@ class Plant:
         self._moving_until = 0.0
         self._recovering_until = 0.0
         self._deaths = deque(sorted(settings.deaths))
-        self._batches: deque[Batch] = deque(maxlen=BATCHES_SHOWN)
+        self._batches: deque[SignalBatch] = deque(maxlen=BATCHES_SHOWN)
         self._seconds: list[float] = []
         self.course = Course()
 
@@ -166,7 +173,7 @@ class Plant:
         lag = left + self.load.rows(now + seconds) - self.load.rows(now)
         shown = lag if settings.batch_rows_max < math.inf else 0.0
         workers = len(set(self._owners))
-        batch = Batch(now, seconds, rows, useful, workers, shown, is_calm)
+        batch = SignalBatch(now, seconds, rows, useful, workers, shown, is_calm)
         self._batches.append(batch)
         course = self.course
         course.batches.append(batch)
@@ -200,7 +207,7 @@ class Plant:
         """What an autoscaler is told."""
         groups = self._group_rows(now) if self._is_uneven() else ()
         is_recovering = now < self._recovering_until
-        fleet = Fleet(
+        fleet = FleetSignals(
             self.workers,
             now < self._moving_until,
             "w1 is being replaced." if is_recovering else "",
@@ -232,7 +239,7 @@ class Plant:
             self._next_owners = _evenly(groups, wish.workers)
         moved = sum(a != b for a, b in zip(self._owners, self._next_owners, strict=True))
         self._moving_until = now + self.settings.move_seconds * moved / groups
-        self.course.changes.append(Change(now, wish.why, self.workers, wish.workers))
+        self.course.changes.append(PlantChange(now, wish.why, self.workers, wish.workers))
         self.workers = wish.workers
 
 

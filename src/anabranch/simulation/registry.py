@@ -10,6 +10,7 @@ from anabranch.model.ids import HostId, WorkerId
 from anabranch.protocol import coordinator as protocol
 from anabranch.protocol.leases import Claims, Loss
 from anabranch.simulation.agent import TIMES, SimulatedAgent
+from anabranch.simulation.claim_checks import ClaimChecks
 from anabranch.simulation.hosts import Hosts
 from anabranch.simulation.launcher import INSTALL_TICKS
 
@@ -42,6 +43,7 @@ class SimulatedRegistry:
         self.coordinator = coordinator
         self.hosts = hosts
         self.claims = Claims(TIMES)
+        self._checks = ClaimChecks()
         self.agents: dict[HostId, SimulatedAgent] = {}
         """That have joined and count."""
         self.starts: dict[int, Start] = {}
@@ -59,6 +61,7 @@ class SimulatedRegistry:
         if not self.coordinator.is_alive:
             return
         answer, loss = self.claims.join(agent.host, agent.id, self._scheduler.now)
+        self._checks.asked(agent, answer, self._scheduler.now)
         self._lost(loss)
         self._send(agent, f"{agent.end} is told: {answer.value}", agent.answered, answer, asked)
 
@@ -67,6 +70,7 @@ class SimulatedRegistry:
         if not self.coordinator.is_alive:
             return
         is_first = self.claims.stream_opened(agent.id, stream, self._scheduler.now)
+        self._checks.opened(agent, stream, self._scheduler.now)
         if is_first is None:
             self._send(agent, "", agent.not_counted)
         elif is_first:
@@ -89,11 +93,13 @@ class SimulatedRegistry:
         """Perhaps the agent comes back."""
         if self.coordinator.is_alive:
             self.claims.stream_closed(agent.id, stream, self._scheduler.now)
+            self._checks.closed(agent, stream, self._scheduler.now)
 
     def beat(self, agent: SimulatedAgent, sent: float) -> None:
         """A sign of life."""
         if not self.coordinator.is_alive:
             return
+        self._checks.heard(agent, self._scheduler.now)
         if self.claims.heard(agent.id, self._scheduler.now):
             self.hosts.of[agent.host].counts(agent)
             self._send(agent, "", agent.acknowledged, sent)
@@ -105,10 +111,13 @@ class SimulatedRegistry:
             return
         for loss in self.claims.expire(self._scheduler.now):
             self._lost(loss)
+        self._checks.looked(self._scheduler.now)
         self._look_for_hosts()
         self._scheduler.after(LOOK_TICKS, "", self._look)
 
     def _lost(self, loss: Loss | None) -> None:
+        if loss is not None:
+            self._checks.lost(loss)
         if loss is None or not loss.had_joined:
             return
         agent = self.agents.pop(loss.host)

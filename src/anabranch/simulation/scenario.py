@@ -58,7 +58,9 @@ def run_seed(seed: int, keep_trace: bool = False, hosts: bool = False) -> Scenar
             _schedule(cluster, when, stop_query)
         _schedule_moves(cluster, batches)
         _schedule_faults(cluster, batches)
-        if hosts:
+        if cluster.hosts is not None:
+            if seed % 5 == 4:  # beside the others too
+                cluster.hosts.join_rng = Random(seed)
             _schedule_host_faults(cluster, batches)
         _run(cluster)
     except Exception as error:  # whatever a machine or a check raises is a finding

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
-from anabranch.simulation.oracle import OPERATOR, Changes, GroupState
+from anabranch.simulation.oracle import OPERATOR, Changes, KeyStates
 from anabranch.simulation.parcels import (
     ALL_BINS,
-    Journal,
+    CopyJournal,
     ParcelKind,
     SimulatedParcel,
     Want,
@@ -29,7 +29,7 @@ class Source:
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
-        self.journals: dict[KeyGroup, dict[WorkerId, Journal]] = {}
+        self.journals: dict[KeyGroup, dict[WorkerId, CopyJournal]] = {}
         self.session_count = 1000 * process.version
         """Never used twice, also not by the process that replaces this one (`worker.DeltaLogs`)."""
         self.given: dict[KeyGroup, int] = {}
@@ -113,7 +113,7 @@ class Source:
         if not number:
             self.session_count += 1
             session = self.session_count
-            self.journals.setdefault(group, {})[target] = Journal(
+            self.journals.setdefault(group, {})[target] = CopyJournal(
                 session, held.as_of, call.caller.name
             )
         journal = self.journals.get(group, {}).get(target)
@@ -162,6 +162,6 @@ def _order(as_of: int | None) -> int:
     return -1 if as_of is None else as_of
 
 
-def _due(state: GroupState, want: Want) -> frozenset[int]:
+def _due(state: KeyStates, want: Want) -> frozenset[int]:
     """Keys with a timer that fires in the batch."""
     return frozenset(k for k, (_, due) in state.items() if due is not None and due <= want.epoch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from anabranch.model.ids import Epoch
 from anabranch.protocol.coordinator import WriteManifest
 from anabranch.protocol.epochs import TransactionReport
-from anabranch.simulation.oracle import GROUPS, Changes, GroupState, merge
+from anabranch.simulation.oracle import GROUPS, Changes, KeyStates, merge
 
 
 class NotRestorable(Exception):
@@ -41,9 +41,9 @@ class Store:
             layers = self._manifest(effect.base).layers
         return SimulatedManifest(effect.epoch, effect.base, (*layers, effect.transactions))
 
-    def restore(self, group: int, as_of: int | None) -> GroupState:
+    def restore(self, group: int, as_of: int | None) -> KeyStates:
         """A key group as of an epoch: the fold of the files that the manifest lists for it."""
-        state: GroupState = {}
+        state: KeyStates = {}
         if as_of is None:
             return state
         for layer in self._manifest(as_of).layers:
@@ -55,7 +55,7 @@ class Store:
                     state = merge(state, changes.get(group, {}))
         return state
 
-    def restore_all(self, as_of: int | None) -> list[GroupState]:
+    def restore_all(self, as_of: int | None) -> list[KeyStates]:
         """Every key group as of an epoch."""
         return [self.restore(group, as_of) for group in range(GROUPS)]
 

@@ -13,7 +13,7 @@ from anabranch.migration.steps import Arrival
 from anabranch.model.ids import KeyGroup, WorkerId
 from anabranch.protocol import worker as protocol
 from anabranch.simulation.calls import SimulatedCall, ask
-from anabranch.simulation.oracle import OPERATOR, Changes, GroupState, merge
+from anabranch.simulation.oracle import OPERATOR, Changes, KeyStates, merge
 from anabranch.simulation.parcels import ALL_BINS, ParcelKind, SimulatedParcel, Want, bin_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Target:
         self.process = process
         self.keys: dict[KeyGroup, set[int]] = {}
         """Keys of missing bins that came one by one: left out when their bin arrives."""
-        self.staged: dict[KeyGroup, GroupState] = {}
+        self.staged: dict[KeyGroup, KeyStates] = {}
         """What imports have brought and no transaction has used."""
         self.offers: dict[
             tuple[KeyGroup, int], tuple[protocol.PartOffered, SimulatedParcel, Then]

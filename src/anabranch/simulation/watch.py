@@ -38,7 +38,7 @@ class Lanes:
     is_alive: bool = True
 
 
-class Watch:
+class SimulatedWatch:
     """All news, and what is remembered of them."""
 
     def __init__(self, hosts: Hosts, cancel: Callable[[str, str], None]) -> None:

@@ -22,7 +22,7 @@ from anabranch.simulation.exchanges import Forward, LaneExchange
 from anabranch.simulation.oracle import (
     OPERATOR,
     Changes,
-    GroupState,
+    KeyStates,
     Outputs,
     Rows,
     apply_rows,
@@ -59,7 +59,7 @@ class Cached:
 class Work:
     """A transaction between apply and answer."""
 
-    before: dict[int, GroupState] = field(default_factory=dict)
+    before: dict[int, KeyStates] = field(default_factory=dict)
     changes: dict[KeyGroup, Changes] = field(default_factory=dict)
     outputs: dict[KeyGroup, Outputs] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ class WorkerProcess:
         self.agent: SimulatedAgent | None = None
         self.address = ""
         self.machine = protocol.WorkerMachine(BINS)
-        self.memory: dict[KeyGroup, GroupState] = {}
+        self.memory: dict[KeyGroup, KeyStates] = {}
         self.cache: dict[int, Cached] = {}
         self.work: dict[int, Work] = {}
         self.exchanges: dict[int, LaneExchange] = {}

@@ -12,17 +12,18 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, SparkContext, TaskContext
-from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.serializers import CPickleSerializer
 
 from anabranch.model.ids import HostId
 from anabranch.processes.agent_config import SPARK, AgentConfig
+from anabranch.spark.dedicated import ANYWHERE, at_host
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -38,23 +39,28 @@ COPY_SECONDS_MAX = 3600.0
 ELSEWHERE = "elsewhere"
 """How an ending begins of a task that Spark ran on another host than it was meant for."""
 
+NO_LABELS: Mapping[str, Mapping[str, str]] = {}
+
 _numbers = itertools.count(1)
 
 
 # -- in the task --
 
 
-def carry(config: AgentConfig) -> str:
+def carry(config: AgentConfig, labels: Mapping[str, Mapping[str, str]] = NO_LABELS) -> str:
     """Be the agent of a host until it ends; returns why.
 
-    Never raises: Spark counts tasks that fail.
+    `labels` are those of hosts by name, for an agent that may run anywhere. Never raises: Spark
+    counts tasks that fail.
     """
     try:
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
             return _wait_as_copy()
         executor, host = executor_here()
-        if host is not None and host != config.facts.host:
+        if config.facts.host == ANYWHERE:
+            config = at_host(config, host, labels)
+        elif host is not None and host != config.facts.host:
             return f"{ELSEWHERE}: Spark ran the agent of host {config.facts.host} on {host}."
         from anabranch.processes.host_agent import run_agent
 
@@ -111,7 +117,7 @@ def _address_of(host: HostId | None) -> str | None:
 
 
 @dataclass(slots=True)
-class Ending:
+class JobEnding:
     """How a job ended."""
 
     text: str
@@ -123,11 +129,18 @@ class AgentJob:
     """One job: submitted by a thread of its own, which waits for its end."""
 
     def __init__(
-        self, context: SparkContext, config: AgentConfig, on_end: Callable[[], None]
+        self,
+        context: SparkContext,
+        config: AgentConfig,
+        on_end: Callable[[], None],
+        labels: Mapping[str, Mapping[str, str]] = NO_LABELS,
+        profile: ResourceProfile | None = None,
     ) -> None:
+        """With a profile, in an executor of that kind, on any host; `labels` are of all hosts."""
         self.host = config.facts.host
-        self.group = f"anabranch-agent-{next(_numbers)}-{self.host}"
-        self.ending: Ending | None = None
+        self._profile, self._labels = profile, labels
+        self.group = f"anabranch-agent-{next(_numbers)}-{self.host or 'dedicated'}"
+        self.ending: JobEnding | None = None
         """None: it runs."""
         self._context = context
         self.carrier = f"{SPARK} {self.group}"
@@ -166,21 +179,25 @@ class AgentJob:
     def _run(self) -> None:
         try:
             self._context.setJobGroup(
-                self.group, f"Anabranch: agent of host {self.host}", interruptOnCancel=True
+                self.group,
+                f"Anabranch: agent of host {self.host or 'that Spark chooses'}",
+                interruptOnCancel=True,
             )
             (said,) = self._task().collect()
-            self.ending = Ending(said, True)
+            self.ending = JobEnding(said, True)
         except BaseException as error:  # cancelled, executors lost, Spark stopped
-            self.ending = Ending(_reason(error), False)
+            self.ending = JobEnding(_reason(error), False)
         finally:
             self._on_end()
 
     def _task(self) -> RDD[str]:
-        config = self._config
+        config, labels = self._config, dict(self._labels)
 
         def run(_: Any) -> str:
-            return carry(config)
+            return carry(config, labels)
 
+        if self._profile is not None:
+            return self._context.parallelize([0], 1).map(run).withResources(self._profile)
         task = _near(self._context, self.host).map(run)
         if is_static(self._context):
             requests = TaskResourceRequests().cpus(AGENT_CPUS)

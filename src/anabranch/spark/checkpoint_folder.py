@@ -33,6 +33,20 @@ class Checkpoint:
         """Whether there is anything."""
         return bool(self._files.exists(self._at()))
 
+    def names(self, folder: str) -> list[str]:
+        """What a folder of it has, without hidden files; nothing if it is none."""
+        place = self._at(folder)
+        if not self._files.exists(place) or self._files.getFileStatus(place).isFile():
+            return []
+        found = [status.getPath().getName() for status in self._files.listStatus(place)]
+        return sorted(name for name in found if not name.startswith("."))
+
+    def text(self, name: str) -> str:
+        """A file's content; empty if it is none."""
+        place = self._at(name)
+        is_file = self._files.exists(place) and self._files.getFileStatus(place).isFile()
+        return self._read(name) if is_file else ""
+
     def query_id(self) -> str:
         """The query that the checkpoint belongs to."""
         if not self._files.exists(self._at("metadata")):

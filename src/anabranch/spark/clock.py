@@ -19,6 +19,7 @@ from anabranch.processor.contract import BatchTimes, OperatorDefinition
 from anabranch.spark.plan import OperatorPlan
 from anabranch.spark.progress import OperatorProgress
 from anabranch.spark.query_reports import SparkReports
+from anabranch.spark.source_lag import lag_of
 
 _log = logging.getLogger("anabranch.service")
 
@@ -68,6 +69,12 @@ class SparkClock:
     ) -> None:
         """Put it into the query's progress."""
         self._progress[operator].report(query_id, epoch, lanes, stats)
+
+    def source_lag(self, operator: str, query_id: str) -> int | None:
+        """Rows that the sources of an operator's query are ahead; None: nobody knows."""
+        execution = self._execution(operator, query_id)
+        last = None if execution is None else execution.lastProgress()
+        return None if last is None else lag_of(str(last.json()))
 
     def checkpoints(self, query_of: Callable[[str], str | None]) -> list[SparkCheckpoint]:
         """Those of the operators' queries that run now, as far as they can be read from here."""

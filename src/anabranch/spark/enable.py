@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, GroupedData
@@ -13,12 +13,15 @@ from anabranch.errors import InvalidArgument, StateMismatch
 from anabranch.processor.sites import PlacedBy
 from anabranch.spark.grouping import GroupedStream
 from anabranch.spark.plan import OperatorPlan
+from anabranch.spark.plans.catalog import TRANSFORM
+from anabranch.spark.plans.rewriter import Choice
+from anabranch.spark.plans.takeover import PlanTakeover
 from anabranch.spark.stateful import grouping_of
 
 METHODS = ("transformWithState", "transformWithStateInPandas")
 
 
-class Attach(Protocol):
+class AttachOperator(Protocol):
     """The service's own way to put an operator on a stream."""
 
     def __call__(
@@ -27,12 +30,43 @@ class Attach(Protocol):
         """The operator's result."""
 
 
+class Enabled:
+    """All that `enable()` switches on."""
+
+    def __init__(
+        self,
+        attach: AttachOperator,
+        is_free: Callable[[str], bool],
+        names: Mapping[str, str] | None,
+        placed_by: PlacedBy | None,
+        strict: bool,
+        only: Collection[str] | None,
+    ) -> None:
+        if isinstance(only, str):
+            only = (only,)
+        self._methods = MethodTakeover(attach, is_free, names, placed_by)
+        self._takes_methods = only is None or TRANSFORM.name in only
+        choice = Choice(dict(names or {}), only, placed_by)
+        self.plans = PlanTakeover(self._methods.attach_own, choice, strict)
+
+    def start(self) -> None:
+        """Take over."""
+        if self._takes_methods:
+            self._methods.start()
+        self.plans.start()
+
+    def stop(self) -> None:
+        """Give back."""
+        self.plans.stop()
+        self._methods.stop()
+
+
 class MethodTakeover:
     """Replaces two methods of GroupedData while it is on; static DataFrames stay Spark's."""
 
     def __init__(
         self,
-        attach: Attach,
+        attach: AttachOperator,
         is_free: Callable[[str], bool],
         names: Mapping[str, str] | None,
         placed_by: PlacedBy | None = None,
@@ -74,7 +108,7 @@ class MethodTakeover:
             df, keys = grouping_of(grouped)
             kind = type(statefulProcessor).__name__
             family = self._names.get(kind, kind)
-            stream = GroupedStream(self._attach_own, df, keys, None, self._placed(df, keys))
+            stream = GroupedStream(self.attach_own, df, keys, None, self._placed(df, keys))
             self._planning.inside = True
             try:
                 # User code stays as it is, also where it goes on with union() or coalesce().
@@ -93,8 +127,8 @@ class MethodTakeover:
         by = self._placed_by
         return by if by is not None and by.column in df.select(*keys).columns else None
 
-    def _attach_own(self, plan: OperatorPlan, family: str, own_stage: bool) -> DataFrame:
-        """State is kept under the processor's class name; further uses are numbered in order.
+    def attach_own(self, plan: OperatorPlan, family: str, own_stage: bool) -> DataFrame:
+        """State is kept under a class's or a kind's name; further uses are numbered in order.
 
         Which query has which is settled when it begins. So a name whose state is of another shape
         is left to the query that it belongs to.

@@ -43,15 +43,18 @@ _checks: dict[str, _Watched] = {}
 """By the name of the lane function, which is in plans."""
 _lock = threading.Lock()
 _original: list[Any] = []
+_expected: list[Any] = []
+"""One for each service whose operators may come when a query starts."""
+
+_FUNCTION = "_anabranch_function"
+"""Of a writer: the function that the user gave."""
 
 
 def watch(function: str, operator: str, definition_id: int, epochs: Epochs) -> None:
     """From now on: look after queries with a lane function of this name."""
     with _lock:
         _checks[function] = _Watched(operator, definition_id, epochs)
-        if not _original:
-            _original.append(DataStreamWriter.foreachBatch)
-            DataStreamWriter.foreachBatch = _replacement(_original[0])  # type: ignore[method-assign]
+        _begin()
 
 
 def forget(epochs: Epochs) -> None:
@@ -59,17 +62,53 @@ def forget(epochs: Epochs) -> None:
     with _lock:
         for function in [name for name, known in _checks.items() if known.epochs is epochs]:
             del _checks[function]
-        if not _checks and _original:
-            DataStreamWriter.foreachBatch = _original.pop()  # type: ignore[method-assign]
+        _end()
+
+
+def prepare() -> None:
+    """From now on, operators may be put into a query's plan when it starts."""
+    with _lock:
+        _expected.append(None)
+        _begin()
+
+
+def unprepare() -> None:
+    """One service less does so."""
+    with _lock:
+        _expected.pop()
+        _end()
+
+
+def look_after(writer: Any, df: DataFrame) -> None:
+    """A writer starts a query of another DataFrame: look after the operators in that one."""
+    func = getattr(writer, _FUNCTION, None)
+    if func is not None and _original:
+        _original[0](writer, _checked(func, _watched(df)))
+
+
+def _begin() -> None:
+    if not _original:
+        _original.append(DataStreamWriter.foreachBatch)
+        DataStreamWriter.foreachBatch = _replacement(_original[0])  # type: ignore[method-assign]
+
+
+def _end() -> None:
+    if not _checks and not _expected and _original:
+        DataStreamWriter.foreachBatch = _original.pop()  # type: ignore[method-assign]
 
 
 def _replacement(original: Any) -> Any:
     @functools.wraps(original)
-    def foreach_batch(writer: Any, func: Callable[[DataFrame, int], None]) -> Any:
-        found = [_checks[name] for name in _functions(writer._df) if name in _checks]
+    def foreach_batch(writer: Any, func: Any) -> Any:
+        found = _watched(writer._df)
+        setattr(writer, _FUNCTION, func if callable(func) else None)
         return original(writer, _checked(func, found) if found and callable(func) else func)
 
     return foreach_batch
+
+
+def _watched(df: DataFrame) -> list[_Watched]:
+    return [_checks[name] for name in _functions(df) if name in _checks]
 
 
 def _checked(

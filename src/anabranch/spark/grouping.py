@@ -16,7 +16,7 @@ from anabranch.processor.sites import PlacedBy
 from anabranch.spark.key_columns import check_key_columns
 from anabranch.spark.plan import OperatorPlan
 
-Attach = Callable[[OperatorPlan, str, bool], DataFrame]
+AttachPlan = Callable[[OperatorPlan, str, bool], DataFrame]
 
 
 class GroupedStream:
@@ -24,7 +24,7 @@ class GroupedStream:
 
     def __init__(
         self,
-        attach: Attach,
+        attach: AttachPlan,
         df: DataFrame,
         keys: Sequence[str | Column],
         window: Any,

@@ -32,7 +32,7 @@ def initial_state(
 
     Key columns have their names; `state` is a struct with a field for each state variable (value:
     struct, list: array, map: array of key and value) and `timers`. `Restoring` puts it in its
-    place. Times to live start anew: Spark's API cannot set them. What had expired by the batch is
+    place. Times to live start again: Spark's API cannot set them. What had expired by the batch is
     left out. Under `checkpoint="unaligned"` or
     `"independent"` rows may be stored that only the operator can apply: run a batch with
     `checkpoint="changelog"` first, or leave them out (`ignoreWaitingRows`).

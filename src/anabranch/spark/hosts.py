@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.resource import ResourceProfile
 from pyspark.sql import SparkSession
 
 from anabranch.errors import InvalidArgument
@@ -20,7 +21,9 @@ from anabranch.processes.agent_config import AgentConfig
 from anabranch.processes.host_source import HostSource, KnownHosts
 from anabranch.spark.agent_jobs import AGENT_CPUS, ELSEWHERE, AgentJob, is_static
 from anabranch.spark.carriers import CarrierPlan
+from anabranch.spark.dedicated import ANYWHERE, check_dedicated, dedicated_profile
 from anabranch.spark.executors import Executor, Executors
+from anabranch.spark.slow_after_loss import slow_after_loss
 from anabranch.transport.auth import Credentials
 
 _log = logging.getLogger("anabranch.service")
@@ -37,6 +40,9 @@ task runs on according to Spark, is one that Spark cannot reach either."""
 
 STOP_SECONDS = 10.0
 """For agents to return, which have been told; then their jobs are cancelled."""
+
+IN_VAIN = "has an agent already"
+"""Said to an agent whose dedicated executor is on the host of another one."""
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -59,6 +65,10 @@ class SparkHosts(HostSource):
         have room for it.
     labels : dict of str to dict, optional
         Labels of hosts by name: {"h1": {"site": "berlin"}}.
+    dedicated : int, optional
+        So many executors carry agents and no lanes; Spark makes them for the service, each with
+        `memory` beside its heap. Needs dynamic allocation. Default: agents are in the executors
+        that lanes use. There is one agent for each host: more executors than hosts are in vain.
     port : int
         Port on which the service listens. Default: any that is free.
 
@@ -75,12 +85,19 @@ class SparkHosts(HostSource):
         memory: int | str | None = None,
         labels: dict[str, dict[str, str]] | None = None,
         port: int = 0,
+        dedicated: int | None = None,
     ) -> None:
         given: Any
-        for name, given in (("workers_per_host", workers_per_host), ("hosts", hosts)):
+        wholes = {"workers_per_host": workers_per_host, "hosts": hosts, "dedicated": dedicated}
+        for name, given in wholes.items():
             if given is not None and (not _is_whole(given) or given < 1):
                 raise InvalidArgument(f"{name} must be a whole number from 1, got {given!r}.")
-        self._capacity, self._hosts_max = workers_per_host, hosts
+        if hosts is not None and dedicated is not None:
+            raise InvalidArgument("Give hosts or dedicated: each dedicated executor is a host.")
+        self._capacity, self._hosts_max = workers_per_host, hosts or dedicated
+        self._dedicated = dedicated
+        self._profile: ResourceProfile | None = None
+        """Of the executors that are for agents alone."""
         self._memory = None if memory is None else memory_bytes(memory)
         self._labels, self.port = labels or {}, port
         self._context: SparkContext | None = None
@@ -95,6 +112,9 @@ class SparkHosts(HostSource):
         """The Spark that carries the agents."""
         if self._thread is not None:
             raise InvalidArgument("This SparkHosts belongs to another service. Make a new one.")
+        if self._dedicated is not None:
+            check_dedicated(context)
+            self._profile = dedicated_profile(self._memory)
         self._context = context
 
     def start(self, registry: KnownHosts, address: str, credentials: Credentials) -> None:
@@ -104,11 +124,14 @@ class SparkHosts(HostSource):
         self._registry, self._plan = registry, CarrierPlan(self._hosts_max)
         self._address, self._credentials = address, credentials
         found = self._executors.active()
-        count = len({executor.host for executor in found}) or 1
+        count = self._dedicated or len({executor.host for executor in found}) or 1
         registry.expect(min(count, self._hosts_max or count), EXPECT_SECONDS)
         registry.on_change(self._news.set)
         share = float(self._spark.getConf().get("spark.task.cpus", "1"))
-        if sentence := slots_lost(found, share, is_static(self._spark)):
+        lost = slots_lost(found, share, is_static(self._spark))
+        if self._dedicated is None and (sentence := lost):
+            _log.warning("%s", sentence)
+        if sentence := slow_after_loss(self._spark.getConf().get):
             _log.warning("%s", sentence)
         self._thread = threading.Thread(target=self._watch, name="anabranch-spark", daemon=True)
         self._thread.start()
@@ -145,17 +168,36 @@ class SparkHosts(HostSource):
         for host, job in list(self._jobs.items()):
             if job.ending is not None:
                 self._ended(host, job)
-            elif host not in there and job.is_lost():
+            elif self._where(host, job) not in there and job.is_lost():
                 _cancel(job)
         self._tell_of_lost()
-        present = {executor.host for executor in self._executors.active()}
+        present = self._places()
         is_full = present <= set(self._jobs) or len(self._jobs) == self._hosts_max
-        self._is_calm = is_full and set(self._jobs) <= set(there)
+        hosts = {self._where(place, job) for place, job in self._jobs.items()}
+        self._is_calm = is_full and hosts <= set(there)
         for host in self._plan.needed(present, time.monotonic()):
             if self._is_over:
                 return
             self._plan.began(host, time.monotonic())
-            self._jobs[host] = AgentJob(self._spark, self._config(host), self._news.set)
+            config = self._config(host if self._profile is None else ANYWHERE)
+            self._jobs[host] = AgentJob(
+                self._spark, config, self._news.set, self._labels, self._profile
+            )
+
+    def _places(self) -> set[HostId]:
+        """Where there shall be agents: hosts of executors, or executors that are still to come."""
+        if self._dedicated is not None:
+            return {HostId(f"dedicated {n}") for n in range(1, self._dedicated + 1)}
+        return {executor.host for executor in self._executors.active()}
+
+    def _where(self, place: HostId, job: AgentJob) -> HostId:
+        """The host of a job: its place, or the one where Spark has made an executor for it."""
+        if self._dedicated is None:
+            return place
+        for host, shown in self._registry.hosts().items():
+            if shown.carrier == job.carrier:
+                job.host = host
+        return job.host
 
     @property
     def _spark(self) -> SparkContext:
@@ -173,7 +215,7 @@ class SparkHosts(HostSource):
         pause = self._plan.ended(host, time.monotonic())
         if self._is_over:
             return
-        is_miss = job.ending.text.startswith(ELSEWHERE)
+        is_miss = job.ending.text.startswith(ELSEWHERE) or IN_VAIN in job.ending.text
         level = logging.DEBUG if is_miss else logging.WARNING
         text = f"The agent of host {host} has ended: {job.ending.text}"
         _log.log(level, "%s Another one starts in %g s.", text, pause)
@@ -181,7 +223,8 @@ class SparkHosts(HostSource):
     def _tell_of_lost(self) -> None:
         """Spark hears of hosts that do not answer, so that its tasks run elsewhere."""
         now, there, lost = time.monotonic(), self._registry.hosts(), self._registry.lost()
-        for host, job in self._jobs.items():
+        for place, job in self._jobs.items():
+            host = self._where(place, job)
             if host in there:
                 self._lost_since.pop(job, None)
                 job.has_joined = job.has_joined or there[host].carrier == job.carrier

@@ -35,7 +35,7 @@ from anabranch.processor.tally import add_to_accumulators
 from anabranch.processor.task_context import task_of
 from anabranch.protocol.coordinator_messages import Unreached
 from anabranch.spark.lane_host import host_names
-from anabranch.spark.lane_owners import Owners, Shadows
+from anabranch.spark.lane_owners import LaneOwners, Shadows
 from anabranch.spark.plain_errors import plain_errors
 from anabranch.transport.auth import Credentials
 from anabranch.transport.client import Exchange, Peer
@@ -274,7 +274,7 @@ class LaneRun:
 
     def _send_and_receive(self, grant: LaneGrant, batches: Iterable[pa.RecordBatch]) -> None:
         """One try with every owner of a missing key group; failed ones stay missing."""
-        owners = Owners(grant.owners, self._missing, self._config.keyspace)
+        owners = LaneOwners(grant.owners, self._missing, self._config.keyspace)
         self._asked = owners.members
         exchanges: dict[int, Exchange] = {}
         shadows = self._open_shadows(grant)
@@ -305,7 +305,7 @@ class LaneRun:
         """Future owners process the rows too; what they answer is dropped."""
         if not grant.shadows:
             return None
-        shadows = Shadows(Owners(grant.shadows, self._missing, self._config.keyspace))
+        shadows = Shadows(LaneOwners(grant.shadows, self._missing, self._config.keyspace))
         for index, member in enumerate(shadows.owners.members):
             with contextlib.suppress(ServiceUnavailable):
                 shadows.exchanges[index] = self._open(grant, member, is_shadow=True)

@@ -23,6 +23,7 @@ def _address_toward(coordinator: str) -> str | None:
     family = socket.AF_INET6 if ":" in target.hostname else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:  # no limit: it sends nothing
         try:
+            # no limit: it sends nothing
             probe.connect((target.hostname, target.port or 1))
         except OSError:
             return None

@@ -18,7 +18,7 @@ from anabranch.transport.messages.lanes import LaneOwner
 class Shadows:
     """Exchanges with future owners; their failures are not the lane's."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: LaneOwners) -> None:
         self.owners = owners
         self.exchanges: dict[int, Exchange] = {}
 
@@ -49,7 +49,7 @@ class Shadows:
             exchange.close()
 
 
-class Owners:
+class LaneOwners:
     """The workers that own a lane's missing key groups, and how a batch is divided among them."""
 
     def __init__(self, owners: Iterable[LaneOwner], missing: set[int], keyspace: KeySpace) -> None:

@@ -1,4 +1,4 @@
-"""What operators did, in their query's progress: `stateOperators`, with Spark's own field names."""
+"""What operators did, in their query's progress, with Spark's own field names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from anabranch.processor.columnar.sessions import SessionProcessor
 from anabranch.processor.contract import OperatorDefinition
 from anabranch.processor.rows.definition import RowOperatorDefinition
 from anabranch.spark.java_classes import java_object
+from anabranch.spark.query_progress import OBSERVED
 
 _log = logging.getLogger("anabranch.service")
+
+SWITCH = "spark.anabranch.observedMetrics.enabled"
+"""Of the session: whether the numbers are in `observedMetrics` too."""
 
 _FIELDS = {
     "numRowsTotal": STATE_ROWS,
@@ -48,6 +52,8 @@ class OperatorProgress:
         self._name = name
         self._shown_name = _shown_name(definition)
         self._constants = _variables(definition)
+        is_observed = str(session.conf.get(SWITCH, "true")).strip().lower() == "true"
+        self._observed = f"{OBSERVED}{name}" if is_observed else ""
         self._works = True
         self._try(lambda: java_object(session, "StateProgress"))  # compiled before a batch waits
 
@@ -60,7 +66,7 @@ class OperatorProgress:
         session: Any = self._session._jsparkSession
         self._try(
             lambda: java_object(self._session, "StateProgress").report(
-                session, query_id, self._name, epoch, text
+                session, query_id, self._name, epoch, text, self._observed
             )
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,6 +21,9 @@ BATCHES_KEPT = 100
 AT_ONCE_MAX = 30
 """Reports that are read when a query is seen first; each is a call into the JVM."""
 
+BOOKKEEPING = ("latestOffset", "getBatch", "walCommit", "commitOffsets")
+"""What Spark does around a batch for its offsets."""
+
 Execution = Callable[[str, str], Any]
 """Of an operator's query: Spark's execution; None: it does not run."""
 
@@ -30,6 +34,7 @@ class SparkReports:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._known: dict[str, deque[BatchReport]] = {}
+        self._reading = threading.Lock()
 
     def reports(self, operator: str, query_id: str) -> QueryReports:
         """The last batches of a query."""
@@ -38,9 +43,10 @@ class SparkReports:
             execution = self._execution(operator, query_id)
             if execution is None:
                 return QueryReports()
-            seen = known[-1].epoch if known else -1
-            known.extend(_new_reports(execution, seen))
-            return QueryReports(interval_of(str(execution.trigger())), tuple(known))
+            with self._reading:
+                seen = known[-1].epoch if known else -1
+                known.extend(_new_reports(execution, seen))
+                return QueryReports(interval_of(str(execution.trigger())), tuple(known))
         except (Py4JError, KeyError, ValueError, TypeError) as error:
             _log.debug("Query %s does not tell of its batches: %s", query_id, error)
             return QueryReports(batches=tuple(known))
@@ -66,7 +72,16 @@ def report_of(told: Mapping[str, Any]) -> BatchReport | None:
     started = datetime.fromisoformat(told["timestamp"].replace("Z", "+00:00")).timestamp()
     seconds = durations["triggerExecution"] / 1000
     lag = sum(lag_of(source) for source in told["sources"])
-    return BatchReport(told["batchId"], started, seconds, told["numInputRows"], lag)
+    return BatchReport(
+        told["batchId"],
+        started,
+        seconds,
+        told["numInputRows"],
+        lag,
+        durations["addBatch"],
+        durations.get("queryPlanning", 0),
+        sum(durations.get(name, 0) for name in BOOKKEEPING),
+    )
 
 
 def lag_of(source: Mapping[str, Any]) -> int:

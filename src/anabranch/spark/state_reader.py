@@ -62,6 +62,11 @@ class StateReader:
         return self._manifest.epoch
 
     @property
+    def stored_bytes(self) -> int:
+        """Size of the files that the epoch needs."""
+        return sum(ref.bytes for ref in self._manifest.files)
+
+    @property
     def batch_time_ms(self) -> int | None:
         """Processing time of the epoch, if it was noted."""
         times = self._manifest.extra.get("times")
@@ -82,8 +87,7 @@ class StateReader:
         """Key groups to be read together, in this many parts or as their size suggests."""
         groups = self._manifest.keyspace.groups
         if number is None:
-            size = sum(ref.bytes for ref in self._manifest.files)
-            number = max(_PARTITIONS_MIN, -(-size // _PARTITION_BYTES))
+            number = max(_PARTITIONS_MIN, -(-self.stored_bytes // _PARTITION_BYTES))
         number = min(number, groups)
         # Every so-manieth: lanes take key groups the same way, so a part needs few files.
         return [tuple(range(first, groups, number)) for first in range(number)]
@@ -150,8 +154,8 @@ class StateReader:
                 raise
             raise EpochGap(
                 f"Batch {self.epoch} of operator {self.operator!r} was removed while it was being "
-                "read: the service went on and keeps the last batches only. Read a later one, or "
-                "without batchId."
+                "read: the service has moved ahead and keeps the last batches only. Read a later "
+                "one, or without batchId."
             ) from None
 
 

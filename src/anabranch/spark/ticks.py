@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark.java_classes import java_object
 from anabranch.spark.plan import OperatorPlan
@@ -27,8 +27,18 @@ def with_ticks(plan: OperatorPlan) -> DataFrame:
     if plan.time_mode == "none":
         return plan.input
     session = plan.input.sparkSession
+    return plan.input.union(ticks(session, plan.input.schema.json(), plan.time_mode))
+
+
+def ticks(session: SparkSession, schema_json: str, time_mode: str) -> DataFrame:
+    """A stream of no rows with these columns."""
     java_session: Any = session._jsparkSession
-    schema = java_session.parseDataType(plan.input.schema.json())
+    schema = java_session.parseDataType(schema_json)
     source = java_object(session, "TickSource")
-    ticks = DataFrame(source.open(java_session, schema, plan.time_mode), session)
-    return plan.input.union(ticks)
+    return DataFrame(source.open(java_session, schema, time_mode), session)
+
+
+def has_ticks(plan: Any) -> bool:
+    """Whether a logical plan has a source of ticks."""
+    leaves = plan.collectLeaves()
+    return any(TICKS in leaves.apply(at).toString() for at in range(leaves.size()))

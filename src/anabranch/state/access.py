@@ -11,7 +11,7 @@ OTHERS = 0o077
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class FileAccess:
     """Modes of what is made; the umask can only take away from them."""
 
     folder: int
@@ -22,11 +22,11 @@ class Access:
         return bool(mode & OTHERS) == bool(self.file & OTHERS)
 
 
-PRIVATE = Access(0o700, 0o600)
-SHARED = Access(0o777, 0o666)
+PRIVATE = FileAccess(0o700, 0o600)
+SHARED = FileAccess(0o777, 0o666)
 
 
-def make_folders(folder: str, access: Access) -> list[str]:
+def make_folders(folder: str, access: FileAccess) -> list[str]:
     """Make a folder and those above it that are missing; those that were made, outermost first.
 
     A folder that is there keeps its mode: whoever made it has chosen it.

@@ -44,6 +44,7 @@ class Scratch:
                 f"Files cannot be kept in {base}: {error}. Make room there, or choose a folder on "
                 "another local disk: local_dir=... for state, TMPDIR for commands."
             ) from error
+        # no limit: nobody else looks into a folder this young
         fcntl.flock(self._owner, fcntl.LOCK_EX)
         self._janitor = subprocess.Popen(
             ["/bin/sh", "-c", _JANITOR, str(self.path)],

@@ -118,7 +118,7 @@ class Peer:
     def call(self, request: Call[R], timeout_seconds: float) -> R:
         """One request, one reply, within a time: it cannot be cancelled."""
         kind = type(request)
-        IN_FLIGHT.check(self.address, self.name)
+        IN_FLIGHT.check(self.address, self.name, self._credentials.token)
         options = call_options(self._credentials, timeout_seconds)
         client = _connection(self.address, self._credentials)
         try:
@@ -198,7 +198,7 @@ class Peer:
         """A call in both directions, which can be cancelled from now on."""
         descriptor = flight.FlightDescriptor.for_command(command)
         options = call_options(self._credentials, timeout_seconds)
-        underway = IN_FLIGHT.begin(self.address, self.name)
+        underway = IN_FLIGHT.begin(self.address, self.name, self._credentials.token)
         client = _connection(self.address, self._credentials)  # the caller keeps it
         try:
             with underway.waiting(mute_seconds):

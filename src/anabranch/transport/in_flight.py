@@ -4,19 +4,23 @@ A socket does not notice that a cable is cut. So whatever waits for another proc
 with a way to cancel it from another thread. It is cancelled when the coordinator says that nobody
 is at the address any more, and when nothing comes for so long that the host, or the connection,
 must be cut off. Unary calls are not noted: they have deadlines.
+
+A process may work for several services, one after the other too. What a coordinator says of an
+address counts for calls of its own service only, which are known by their token: a worker of
+another service may have the port by now.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from anabranch.errors import NotReachable
+from anabranch.transport.hang_up import hang_up
 
 _log = logging.getLogger("anabranch.transport")
 
@@ -44,8 +48,9 @@ Cancel = Callable[[], object]
 class Underway:
     """An exchange, a stream or a patient call with an address; one thread works on it."""
 
-    def __init__(self, in_flight: InFlight, address: str, peer: str) -> None:
+    def __init__(self, in_flight: InFlight, address: str, peer: str, token: str) -> None:
         self.address = address
+        self.token = token
         self.peer = peer
         self.reason = ""
         """Why it was cancelled; empty: it was not."""
@@ -111,17 +116,18 @@ class InFlight:
         self._probe = probe or answers
         self._lock = threading.Lock()
         self._underway: set[Underway] = set()
-        self._gone: dict[str, float] = {}
+        self._gone: dict[tuple[str, str], float] = {}
+        """By token and address, since when."""
         self._probing: set[str] = set()
         self._looks: threading.Thread | None = None
         self.on_cut: list[Callable[[str], None]] = []
         """Called with an address whose connection is not to be used again."""
 
-    def begin(self, address: str, peer: str) -> Underway:
+    def begin(self, address: str, peer: str, token: str) -> Underway:
         """Note what is about to be opened; refused if nobody is at the address any more."""
-        underway = Underway(self, address, peer)
+        underway = Underway(self, address, peer, token)
         with self._lock:
-            self._refuse_gone(address, peer)
+            self._refuse_gone(address, peer, token)
             self._underway.add(underway)
             if self._looks is None:
                 self._looks = threading.Thread(
@@ -130,41 +136,44 @@ class InFlight:
                 self._looks.start()
         return underway
 
-    def check(self, address: str, peer: str) -> None:
+    def check(self, address: str, peer: str, token: str) -> None:
         """Refuse a call to an address at which nobody is any more."""
         with self._lock:
-            self._refuse_gone(address, peer)
+            self._refuse_gone(address, peer, token)
 
     def ended(self, underway: Underway) -> None:
         """It does not wait for anything any more."""
         with self._lock:
             self._underway.discard(underway)
 
-    def gone(self, *addresses: str) -> None:
-        """Nobody is there any more: end what is under way, and do not begin anything."""
+    def gone(self, token: str, *addresses: str) -> None:
+        """Nobody of a service is there any more: end what is under way, do not begin anything."""
         now = time.monotonic()
         with self._lock:
-            self._gone = {a: t for a, t in self._gone.items() if t > now - GONE_SECONDS}
-            self._gone.update(dict.fromkeys(addresses, now))
-            ended = [each for each in self._underway if each.address in addresses]
+            self._gone = {known: t for known, t in self._gone.items() if t > now - GONE_SECONDS}
+            self._gone.update(((token, address), now) for address in addresses)
+            ended = [
+                each for each in self._underway if each.address in addresses and each.token == token
+            ]
         for address in addresses:
             self._cut(address)
         for each in ended:
             each.give_up("is gone, says the coordinator.")
+        _hang_up(ended)
 
-    def here(self, *addresses: str) -> None:
-        """A new process listens where one was that is gone."""
+    def here(self, token: str, *addresses: str) -> None:
+        """A new process of the service listens where one was that is gone."""
         with self._lock:
             for address in addresses:
-                self._gone.pop(address, None)
+                self._gone.pop((token, address), None)
 
     def count(self, address: str | None = None) -> int:
         """How much is under way, to an address or at all."""
         with self._lock:
             return sum(address in (None, each.address) for each in self._underway)
 
-    def _refuse_gone(self, address: str, peer: str) -> None:
-        since = self._gone.get(address)
+    def _refuse_gone(self, address: str, peer: str, token: str) -> None:
+        since = self._gone.get((token, address))
         if since is not None and since > time.monotonic() - GONE_SECONDS:
             error = NotReachable(f"{peer} is gone, says the coordinator.")
             error.address = address
@@ -213,6 +222,8 @@ class InFlight:
                 each.give_up(f"has sent nothing for {each.mute_seconds:.0f} s on this connection.")
             else:
                 each.give_up(f"is cut off: its host does not answer at {address}.")
+        if not is_there:
+            _hang_up(ended)
 
 
 def answers(address: str) -> bool:
@@ -230,15 +241,11 @@ def answers(address: str) -> bool:
     return True
 
 
+def _hang_up(given_up: Iterable[Underway]) -> None:
+    """To cancel a call does not end it while the kernel has bytes of it that nobody takes."""
+    for address in {each.address for each in given_up}:
+        hang_up(address)
+
+
 IN_FLIGHT = InFlight()
 """Of this process."""
-
-
-@contextlib.contextmanager
-def under_way(address: str, peer: str) -> Iterator[Underway]:
-    """What is open within a block."""
-    underway = IN_FLIGHT.begin(address, peer)
-    try:
-        yield underway
-    finally:
-        underway.end()

@@ -27,6 +27,9 @@ from anabranch.transport.wire import END_MARK, STREAM_MARK, error_message, fligh
 
 _log = logging.getLogger("anabranch.transport")
 
+STOP_SECONDS_MAX = 30.0
+"""For calls that run to end."""
+
 T = TypeVar("T")
 
 Parcels = Generator[tuple[pa.RecordBatch, bytes], None, None]
@@ -92,8 +95,12 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         self._signs = SignsOfLife()
 
     def stop(self) -> None:
-        """Stop listening and wait for the calls that run."""
-        self.shutdown()
+        """Stop listening and wait for the calls that run, for so long at most."""
+        stop = threading.Thread(target=self.shutdown, name="anabranch-server-stop", daemon=True)
+        stop.start()
+        stop.join(STOP_SECONDS_MAX)
+        if stop.is_alive():
+            _log.warning("Calls at %s do not end. They end with this process.", self.address)
         self._signs.close()
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:

@@ -33,6 +33,7 @@ class Watch:
 
     def __init__(self, coordinator: str, credentials: Credentials, caller: str) -> None:
         self._peer = Peer(coordinator, credentials, "The coordinator")
+        self._token = credentials.token
         self._request = WatchDeaths(caller)
         self.coordinator = coordinator
         self.used_at = time.monotonic()
@@ -47,8 +48,8 @@ class Watch:
             try:
                 for parcel in self._peer.stream(self._request, None, MUTE_SECONDS):
                     if isinstance(parcel.head, DeathsHead):
-                        IN_FLIGHT.gone(*parcel.head.gone)
-                        IN_FLIGHT.here(*parcel.head.here)
+                        IN_FLIGHT.gone(self._token, *parcel.head.gone)
+                        IN_FLIGHT.here(self._token, *parcel.head.here)
                     if not self._is_wanted():
                         return
             except AnabranchError as error:
@@ -82,6 +83,4 @@ def watch_for_now(coordinator: str, credentials: Credentials) -> None:
             return
         caller = f"lanes of process {os.getpid()}"
         listening = _watches[coordinator] = Watch(coordinator, credentials, caller)
-        # A worker of an earlier service may have had its address, and be gone.
-        IN_FLIGHT.here(coordinator)
     listening.start()

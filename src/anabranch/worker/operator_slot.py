@@ -127,6 +127,7 @@ class OperatorSlot:
     def close(self) -> None:
         """Let user code clean up; nothing is applied any more."""
         self.engine.close()
+        # no limit: the process of a worker ends some seconds after it was asked to (`main.py`)
         self._applier.shutdown()
 
     def in_apply_thread(self, work: Callable[[], None]) -> None:

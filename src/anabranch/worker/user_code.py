@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import anabranch
-from anabranch.processor.contract import Place
+from anabranch.processor.contract import CodePlace
 from anabranch.transport.messages.control import UserCall, UserCalls
 
 LOOK_SECONDS = 0.5
@@ -33,14 +33,14 @@ class Visit:
 
     operator: str
     definition: int
-    place: Callable[[], Place | None]
+    place: Callable[[], CodePlace | None]
     epoch: int | None = None
     attempt: int | None = None
     is_abandoned: Callable[[], bool] = lambda: False
     """Whether nobody waits for it any more."""
     thread: int = field(default_factory=threading.get_ident)
     number: int = 0
-    seen: Place | None = None
+    seen: CodePlace | None = None
     since: float = 0.0
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from anabranch.durability.blobs import BlobStore
 from anabranch.errors import AnabranchError, ProcessorError, ServiceUnavailable
 from anabranch.processes.worker_config import WorkerConfig
-from anabranch.processor.contract import Place
+from anabranch.processor.contract import CodePlace
 from anabranch.processor.user_code import unpacked
 from anabranch.protocol import worker as protocol
 from anabranch.protocol.exhaustive import unhandled
@@ -101,7 +101,7 @@ class Worker:
                 if request.caller is not None:  # another worker
                     self._core.pass_point("connected")
                 return Nothing()
-            case control.Watch():
+            case control.SlowCalls():
                 return self._core.user_code.report(request.longer_than_seconds)
             case control.Committed():
                 return self._committed(request)
@@ -201,7 +201,7 @@ class Worker:
             )
 
     def _open(self, request: control.Install) -> OperatorSlot:
-        place = Place("being loaded", request)
+        place = CodePlace("being loaded", request)
         visit = Visit(request.operator, request.definition, lambda: place)
         with self._core.user_code.watched(visit):
             return OperatorSlot.open(

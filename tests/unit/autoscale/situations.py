@@ -8,9 +8,9 @@ from typing import Any
 
 from anabranch.autoscale.decide import decide, gate, performed
 from anabranch.autoscale.decision import Decision
-from anabranch.autoscale.memory import NOTHING, Memory
+from anabranch.autoscale.memory import NOTHING, ScalerMemory
 from anabranch.autoscale.settings import AutoscaleSettings
-from anabranch.autoscale.signals import Batch, Fleet, Outlook, QueryLoad, Signals
+from anabranch.autoscale.signals import FleetSignals, Outlook, QueryLoad, SignalBatch, Signals
 
 TARGET = AutoscaleSettings("act", 1, 8, latency_target=1.0)
 BUSY = AutoscaleSettings("act", 1, 8)
@@ -23,13 +23,13 @@ def batch(
     workers: int = 2,
     shares: Mapping[str, float] | None = None,
     **more: Any,
-) -> Batch:
+) -> SignalBatch:
     """As the model says that it is."""
     even = {f"w{number + 1}": 1 / workers for number in range(workers)}
     useful = {w: share * rows * ROW_SECONDS for w, share in (shares or even).items()}
     overhead = more.pop("overhead", OVERHEAD)
     seconds = more.pop("seconds", overhead + max(useful.values()))
-    return Batch(started, seconds, rows, useful, workers, **more)
+    return SignalBatch(started, seconds, rows, useful, workers, **more)
 
 
 def load(
@@ -53,7 +53,9 @@ def signals(
 ) -> Signals:
     """Right after the last batch."""
     ends = [query.batches[-1].ended for query in queries if query.batches]
-    return Signals(max(ends, default=0.0) if now is None else now, queries, Fleet(workers, **fleet))
+    return Signals(
+        max(ends, default=0.0) if now is None else now, queries, FleetSignals(workers, **fleet)
+    )
 
 
 def later(of: Signals, rows: int | None = None, workers: int | None = None, **more: Any) -> Signals:
@@ -69,7 +71,7 @@ def later(of: Signals, rows: int | None = None, workers: int | None = None, **mo
 class Looking:
     """An autoscaler that is asked again and again."""
 
-    def __init__(self, settings: AutoscaleSettings, memory: Memory = NOTHING) -> None:
+    def __init__(self, settings: AutoscaleSettings, memory: ScalerMemory = NOTHING) -> None:
         self.settings, self.memory = settings, memory
 
     def asked(self, at: Signals) -> Decision:
@@ -86,7 +88,7 @@ class Looking:
         return replace(at, fleet=replace(at.fleet, workers=workers))
 
     def until(self, at: Signals, batches: int, **more: Any) -> tuple[Decision, Signals]:
-        """Batch after batch; the last decision, or the first that acts."""
+        """SignalBatch after batch; the last decision, or the first that acts."""
         found = self.asked(at)
         for _ in range(batches):
             if found.is_action:

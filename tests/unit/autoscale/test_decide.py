@@ -205,9 +205,9 @@ def test_after_a_step_that_brought_nothing_less_than_it_is_still_allowed() -> No
 
 
 def _step(before: int, after: int) -> Any:
-    from anabranch.autoscale.memory import Step
+    from anabranch.autoscale.memory import ScalerStep
 
-    return Step(0.0, before, after)
+    return ScalerStep(0.0, before, after)
 
 
 def test_a_step_that_brought_what_it_promised_stays() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.autoscale.situations import BUSY, OVERHEAD, ROW_SECONDS, TARGET, batch, load
 
 from anabranch.autoscale.measure import QueryModel, has_enough, model_of
-from anabranch.autoscale.signals import Batch, QueryLoad
+from anabranch.autoscale.signals import QueryLoad, SignalBatch
 
 
 def model(query: QueryLoad, now: float | None = None, workers: int = 2) -> QueryModel:
@@ -27,9 +27,9 @@ def test_the_model_is_found_again() -> None:
 def test_a_part_that_does_not_grow_with_rows_is_overhead() -> None:
     """Each transaction costs 50 ms: the slope does not count them, the overhead does."""
 
-    def dear(at: int, rows: int) -> Batch:
+    def dear(at: int, rows: int) -> SignalBatch:
         useful = {"w1": rows * 0.005 + 0.05, "w2": rows * 0.005 + 0.05}
-        return Batch(at, OVERHEAD + useful["w1"], rows, useful, 2)
+        return SignalBatch(at, OVERHEAD + useful["w1"], rows, useful, 2)
 
     found = model(QueryLoad("q", tuple(dear(n, 20 + 30 * (n % 3)) for n in range(20))))
     assert found.rate == pytest.approx(100)
@@ -102,7 +102,7 @@ def test_a_worker_without_rows_in_a_batch_had_none() -> None:
 
 
 def test_batches_without_useful_time_are_even() -> None:
-    idle = tuple(Batch(n, 0.3, 1, {"w1": 0.0, "w2": 0.0}, 2) for n in range(5))
+    idle = tuple(SignalBatch(n, 0.3, 1, {"w1": 0.0, "w2": 0.0}, 2) for n in range(5))
     found = model(QueryLoad("q", idle))
     assert found.imbalance == found.skew == 1.0
     assert found.busiest == ""

@@ -11,8 +11,8 @@ from anabranch.autoscale.memory import (
     REMEMBER_SECONDS,
     REMEMBER_SECONDS_MAX,
     RETRY_SECONDS_MAX,
-    Memory,
-    Step,
+    ScalerMemory,
+    ScalerStep,
 )
 
 
@@ -33,8 +33,8 @@ def test_a_rising_load() -> None:
     assert not memory.saw(20, 2, 100).is_rising()
 
 
-def regret(memory: Memory, at: float) -> Memory:
-    return memory.stepped_down(Step(at, 5, 3), 10).stepped_up(Step(at + 5, 3, 5), 10)
+def regret(memory: ScalerMemory, at: float) -> ScalerMemory:
+    return memory.stepped_down(ScalerStep(at, 5, 3), 10).stepped_up(ScalerStep(at + 5, 3, 5), 10)
 
 
 def test_regret_makes_patient_and_quiet_hours_less_so() -> None:
@@ -42,30 +42,30 @@ def test_regret_makes_patient_and_quiet_hours_less_so() -> None:
     for n in range(6):
         memory = regret(memory, 20.0 * n)
     assert memory.patience == PATIENCE_MAX
-    soon = memory.stepped_down(Step(110, 5, 3), 10)
+    soon = memory.stepped_down(ScalerStep(110, 5, 3), 10)
     assert soon.patience == PATIENCE_MAX
-    later = memory.stepped_down(Step(110 + 10 * CALM_INTERVALS, 5, 3), 10)
+    later = memory.stepped_down(ScalerStep(110 + 10 * CALM_INTERVALS, 5, 3), 10)
     assert later.patience == PATIENCE_MAX // 2
 
 
 def test_a_step_up_long_after_a_step_down_is_no_regret() -> None:
-    down = NOTHING.stepped_down(Step(0, 5, 3), 10)
+    down = NOTHING.stepped_down(ScalerStep(0, 5, 3), 10)
     assert down.came_down(30, 10)
     assert not down.came_down(50, 10)
-    assert down.stepped_up(Step(50, 3, 4), 10).patience == 1
+    assert down.stepped_up(ScalerStep(50, 3, 4), 10).patience == 1
 
 
 def test_the_number_from_which_steps_came_down() -> None:
-    memory = NOTHING.stepped_down(Step(0, 8, 5), 10).stepped_down(Step(20, 5, 3), 10)
+    memory = NOTHING.stepped_down(ScalerStep(0, 8, 5), 10).stepped_down(ScalerStep(20, 5, 3), 10)
     assert memory.high == 8
 
 
 def test_what_brought_nothing_is_remembered_longer_each_time() -> None:
-    memory = NOTHING.took_back(Step(0, 2, 4), 100)
+    memory = NOTHING.took_back(ScalerStep(0, 2, 4), 100)
     assert memory.failed is not None
     assert (memory.failed.least, memory.failed.until) == (2, 100 + REMEMBER_SECONDS)
     for _ in range(9):
-        memory = memory.took_back(Step(0, 2, 4), 100)
+        memory = memory.took_back(ScalerStep(0, 2, 4), 100)
     assert memory.failed is not None
     assert memory.failed.until == 100 + REMEMBER_SECONDS_MAX
 

@@ -10,10 +10,10 @@ from tests.unit.autoscale.situations import BUSY, OVERHEAD, TARGET, load
 
 from anabranch.autoscale.measure import QueryModel, model_of
 from anabranch.autoscale.settings import AutoscaleSettings
-from anabranch.autoscale.sizing import Need, need_of, trusted_least
+from anabranch.autoscale.sizing import WorkersNeeded, need_of, trusted_least
 
 
-def need(rate: float, settings: AutoscaleSettings = TARGET, **more: Any) -> Need:
+def need(rate: float, settings: AutoscaleSettings = TARGET, **more: Any) -> WorkersNeeded:
     return need_of(replace(model(rate), **more), 2, settings)
 
 

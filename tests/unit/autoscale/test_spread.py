@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from anabranch.autoscale.signals import Fleet, HostUse
+from anabranch.autoscale.signals import FleetSignals, HostUse
 from anabranch.autoscale.spread import HostPlan, spread
 from anabranch.model.ids import HostId
 
 H1, H2, H3 = HostId("h1"), HostId("h2"), HostId("h3")
 
 
-def fleet(uses: dict[HostId, HostUse], released: frozenset[HostId] = frozenset()) -> Fleet:
-    return Fleet(sum(use.workers for use in uses.values()), hosts=uses, released=released)
+def fleet(uses: dict[HostId, HostUse], released: frozenset[HostId] = frozenset()) -> FleetSignals:
+    return FleetSignals(sum(use.workers for use in uses.values()), hosts=uses, released=released)
 
 
 def test_one_machine_has_room_for_all() -> None:
-    assert spread(50, Fleet(2)) == HostPlan()
+    assert spread(50, FleetSignals(2)) == HostPlan()
 
 
 def test_one_host_with_a_limit() -> None:

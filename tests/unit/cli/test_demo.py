@@ -10,7 +10,7 @@ import pytest
 from tests.unit.loadtest.timelines import back_to_back
 
 from anabranch.cli import demo
-from anabranch.cli.demo import Change, DemoRun
+from anabranch.cli.demo import DemoMove, DemoRun
 from anabranch.cli.main import main
 from anabranch.loadtest import timeline_plot
 from anabranch.loadtest.latency import TimeWindow
@@ -26,7 +26,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_up() -> DemoRun:
     timeline = back_to_back(0.5, 30, (10, 12))
-    changes = [Change("2 -> 3 workers", 10.0, 12.0, "what moved")]
+    changes = [DemoMove("2 -> 3 workers", 10.0, 12.0, "what moved")]
     return DemoRun("2026-01-02 03:04 UTC", 2, 0.5, timeline, changes)
 
 

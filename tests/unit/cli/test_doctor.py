@@ -76,6 +76,9 @@ def test_the_python_of_tasks(
     text = capsys.readouterr().out
     assert said in text
     assert (f"PYSPARK_PYTHON={sys.executable}" in text) == said.startswith("NO")
+    assert ("spark.pyspark.python goes first, and doctor does not see it" in text) == (
+        not said.startswith("NO")
+    )
 
 
 def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

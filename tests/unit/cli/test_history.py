@@ -110,6 +110,24 @@ def test_status_of_a_service_that_runs(
     assert "killed by signal 9" in text
 
 
+def test_status_says_what_hangs_while_the_service_runs(
+    store: StateStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = noted(store)
+    told = {"number": 5, "method": "Slow.handleInputRows", "key": "(7,)", "stack": "..."}
+    call = {"operator": "totals", "epoch": 3, "seconds": 11.0, "details": told}
+    journal.note(EntryKind.USER_CODE_STUCK, worker="w1", text="It hangs", **call)
+    journal.stop()
+    said = "operator 'totals', Slow.handleInputRows, key (7,), batch 3"
+    code, text = out(capsys, "status", store.blobs.location)
+    assert code == 0
+    assert "w1: user code has not come back since" in text
+    assert said in text
+    store.close()
+    assert "died at" in out(capsys, "status", store.blobs.location)[1]
+    assert said not in out(capsys, "status", store.blobs.location)[1]
+
+
 def test_status_of_one_that_was_stopped(
     store: StateStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ class Agent:
         self.registry = registry
         reply: Any = registry.call(Join(A, HostFacts(H1), "127.0.0.1", JOINED, None, versions()))
         with Echo(A, "127.0.0.1") as echo:
-            registry.call(proof(A, reply, echo.listens_at))
+            registry.call(proof(A, reply, echo.listens_at, "."))
         self.orders = self.listen()
 
     def listen(self) -> Iterator[Any]:

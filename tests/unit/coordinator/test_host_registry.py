@@ -28,6 +28,7 @@ from anabranch.transport.messages.hosts import (
     Orders,
     ProveReply,
     ReturnHead,
+    StateFolder,
 )
 from anabranch.transport.messages.kinds import AliveHead
 
@@ -69,9 +70,11 @@ def join(registry: HostRegistry, request: Join = JOIN) -> JoinReply:
     return reply
 
 
-def prove(registry: HostRegistry, reply: JoinReply, agent: AgentId = A) -> ProveReply:
+def prove(
+    registry: HostRegistry, reply: JoinReply, agent: AgentId = A, folder: str = "."
+) -> ProveReply:
     with Echo(agent, "127.0.0.2") as echo:
-        answer = registry.call(proof(agent, reply, echo.listens_at))
+        answer = registry.call(proof(agent, reply, echo.listens_at, folder))
     assert isinstance(answer, ProveReply)
     return answer
 
@@ -176,11 +179,33 @@ def test_what_the_host_writes_must_arrive(registry: HostRegistry, tmp_path: Path
     assert "does not arrive" in answer.reason
 
 
+def test_a_folder_that_cannot_hold_state_is_refused(tmp_path: Path, heard: Heard) -> None:
+    """Said by the agent, which makes the folder; the sentence names both hosts and what to do."""
+    (tmp_path / "file").touch()
+    wanted = StateFolder(True, str(tmp_path / "file" / "state"))
+    note = heard.events.append
+    registry = HostRegistry(BlobStore(str(tmp_path)), "run", note, note, state_folder=wanted)
+    registry.start()
+    try:
+        reply = join(registry)
+        assert reply.state_folder == wanted
+        answer = prove(registry, reply, folder=wanted.wanted or "")
+        assert f"Host h1 cannot run workers of the service on {DRIVER}" in answer.reason
+        assert f"Files cannot be kept in {wanted.wanted}" in answer.reason
+        assert "local_dir=" in answer.reason
+        assert "--local-dir" in answer.reason
+        reply = join(registry, replace(JOIN, agent=B))
+        assert prove(registry, reply, B, str(tmp_path / "new")).is_accepted
+        assert (tmp_path / "new").is_dir()
+    finally:
+        registry.stop()
+
+
 def test_an_address_at_which_nobody_answers_is_refused(registry: HostRegistry) -> None:
     reply = join(registry)
     with socket.create_server(("127.0.0.2", 0)) as free:
         nobody = f"127.0.0.2:{free.getsockname()[1]}"
-    answer = registry.call(proof(A, reply, nobody))
+    answer = registry.call(proof(A, reply, nobody, "."))
     assert isinstance(answer, ProveReply)
     assert "The address 127.0.0.2 of host h1 cannot be reached from the service's" in answer.reason
     assert DRIVER in answer.reason
@@ -189,7 +214,7 @@ def test_an_address_at_which_nobody_answers_is_refused(registry: HostRegistry) -
 def test_an_address_of_somebody_else_is_refused(registry: HostRegistry) -> None:
     reply = join(registry)
     with Echo(B, "127.0.0.2") as echo:
-        answer = registry.call(proof(A, reply, echo.listens_at))
+        answer = registry.call(proof(A, reply, echo.listens_at, "."))
     assert isinstance(answer, ProveReply)
     assert "Somebody else answers there" in answer.reason
 

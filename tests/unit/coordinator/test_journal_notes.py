@@ -13,6 +13,8 @@ from anabranch.coordinator.journal_notes import JournalNotes, about_service
 from anabranch.coordinator.operator_record import BatchTiming
 from anabranch.model.ids import Epoch, WorkerId
 from anabranch.model.journal_entry import EntryKind
+from anabranch.model.query_reports import BatchReport
+from anabranch.model.routing import Routing
 from anabranch.transport.messages.control import OperatorStatus, WorkerStatus
 from anabranch.transport.messages.lanes import LaneFailed
 
@@ -91,6 +93,42 @@ def test_load_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
     _, load = noted.entries[-1]
     assert load["text"] == "applying so far: w2 12.0 s, w1 1.0 s"
     assert load["details"]["w1"]["operators"]["totals"]["busy_seconds"]["writing"] == 0.5
+
+
+def test_what_spark_took_is_noted_once() -> None:
+    noted = Noted()
+    notes = JournalNotes(noted)
+    reports = [BatchReport(epoch, 0.0, 0.5, 10, 0, 300, 20, 40) for epoch in range(3)]
+    notes.spark = lambda: {"totals": reports[:2], "others": ()}
+    notes._note_spark()
+    notes.spark = lambda: {"totals": reports}
+    notes._note_spark()
+    notes._note_spark()
+    assert [fields["details"]["epoch"] for _, fields in noted.entries] == [[0, 1], [2]]
+    kind, fields = noted.entries[0]
+    assert kind is EntryKind.SPARK
+    assert fields["operator"] == "totals"
+    assert fields["details"]["commit_ms"] == [40, 40]
+
+
+def test_owners_are_noted_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = Noted()
+    notes = JournalNotes(noted)
+    now = [Routing(1, (W1, W1))]
+    notes.of(pool({}), lambda: now[0])
+    notes.ownership()
+    notes.ownership()
+    now[0] = Routing(2, (W1, W2))
+    notes.batch(record(1), 1)
+    notes.batch(record(2), 2)
+    told = [fields["details"] for kind, fields in noted.entries if kind is EntryKind.OWNERSHIP]
+    assert told == [
+        {"version": 1, "workers": ["w1"], "owners": [0, 0]},
+        {"version": 2, "gained": {"w2": [1]}},
+    ]
+    monkeypatch.setattr(journal_notes, "WHOLE_SECONDS", 0.0)
+    notes.ownership()
+    assert noted.entries[-1][1]["details"]["owners"] == [0, 1]
 
 
 def test_load_is_not_looked_at_with_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:

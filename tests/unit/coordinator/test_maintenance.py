@@ -64,7 +64,7 @@ def test_every_operator_has_its_turn() -> None:
             worker.go.release()
     for _ in range(4):
         worker.go.release()
-    maintenance.stop()
+    maintenance.stop(20)
     turns = Counter(operator for operator, _ in worker.calls)
     assert abs(turns["first"] - turns["second"]) <= 1
     assert turns["first"] >= epochs // 4
@@ -98,7 +98,7 @@ def test_no_worker_waits_for_another(error: Exception) -> None:
         assert workers.quick.called.acquire(timeout=WAIT)
         workers.quick.go.release()
         workers.slow.go.release()
-    maintenance.stop()
+    maintenance.stop(20)
     assert store.collected["counts"] == 2
 
 
@@ -140,7 +140,7 @@ def test_a_commit_does_not_wait_while_files_are_deleted() -> None:
     maintenance = Maintenance(store, lock, cast(Any, Nobody()), lambda: False, 16)
     maintenance.after_commit("op", last - 1)
     assert done.wait(WAIT)
-    maintenance.stop()
+    maintenance.stop(20)
     assert unlisted in blobs.deleted
     assert held == [False]
     # Whatever the new epoch needs is there.

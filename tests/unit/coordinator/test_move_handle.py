@@ -35,8 +35,8 @@ def handle(batches: Batches) -> MoveHandle:
         workers,
         lambda move: (Progress(4, 0, 0, 4), {}),
         batches.between,
-        lambda move: move,
-        lambda workers: made,
+        lambda move, cause: move,
+        lambda workers, cause: made,
     )
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.coordinator.site_traffic import Places, SiteTraffic, lane_host
+from anabranch.coordinator.site_traffic import LanePlaces, SiteTraffic, lane_host
 from anabranch.model.host import DRIVER
 from anabranch.model.ids import HostId, WorkerId
 from anabranch.processor.sites import Sites
@@ -26,7 +26,7 @@ def test_bytes_are_shared_out_by_rows_and_by_where_they_went() -> None:
     at_home = done("w1", {BERLIN[0]: 2, BERLIN[1]: 1, 60: 0}, 300)
     away = done("w2", {PARIS[0]: 1, ROME[0]: 3}, 400)
     traffic.begin()
-    traffic.finish(0, [at_home, away], Places(H1, AT, HOMES))
+    traffic.finish(0, [at_home, away], LanePlaces(H1, AT, HOMES))
     assert traffic.describe()["share_away"] is None  # the batch does not exist yet
     traffic.commit()
     shown = traffic.describe()
@@ -53,8 +53,8 @@ def test_a_lane_or_batch_that_runs_again_counts_once() -> None:
     rows = [done("w1", {BERLIN[0]: 1}, 10)]
     for _ in range(2):
         traffic.begin()
-        traffic.finish(0, rows, Places(None, AT, HOMES))
-        traffic.finish(0, rows, Places(None, AT, HOMES))
+        traffic.finish(0, rows, LanePlaces(None, AT, HOMES))
+        traffic.finish(0, rows, LanePlaces(None, AT, HOMES))
     traffic.commit()
     traffic.commit()
     assert traffic.describe()["sites"]["berlin"]["rows"] == 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.coordinator import steady_clock
+from anabranch.coordinator.journal_notes import JournalNotes
 from anabranch.coordinator.operator_record import OperatorRecord
 from anabranch.coordinator.user_code_monitor import (
     GRACE_SECONDS,
@@ -45,11 +46,13 @@ class Driver:
         unused: Any = None
         self.operator = OperatorRecord("totals", unused, unused, [], 2)
         monkeypatch.setattr(steady_clock, "now", lambda: self.now)
+        self.noted: list[tuple[str, dict[str, Any]]] = []
         self.monitor = UserCodeMonitor(
             {"totals": self.operator},
             lambda name: self.is_running,
             lambda *what: self.replaced.append(what),
             timeout,
+            JournalNotes(lambda kind, **fields: self.noted.append((kind.value, fields))),
         )
 
     def hear(self, seconds: float, **changed: Any) -> None:
@@ -78,11 +81,28 @@ def test_it_is_told_at_growing_intervals_and_when_it_comes_back(
     assert driver.replaced == []
 
 
+def test_the_journal_has_each_call_once_and_that_it_came_back(driver: Driver) -> None:
+    for seconds in range(1, 20 * round(STUCK_SECONDS), 5):
+        driver.hear(float(seconds))
+    ((kind, stuck),) = driver.noted
+    assert kind == "user-code-stuck"
+    assert (stuck["worker"], stuck["operator"], stuck["epoch"]) == ("w1", "totals", 3)
+    assert stuck["seconds"] == 11.0
+    assert stuck["details"]["number"] == CALL.number
+    assert "('a',)" in stuck["text"]
+    assert "user.py" in stuck["details"]["stack"]
+    driver.now += 5
+    driver.monitor.heard(W1, 0, ())
+    kind, back = driver.noted[-1]
+    assert (kind, back["details"]["number"], back["seconds"]) == ("user-code-back", 5, 201.0)
+
+
 def test_short_calls_are_not_told_of(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     driver.hear(STUCK_SECONDS - 1)
     assert driver.monitor.stuck(W1) == []
     driver.monitor.heard(W1, 0, ())
     assert caplog.messages == []
+    assert driver.noted == []
 
 
 def test_status_shows_it_until_it_comes_back_or_its_process_ends(driver: Driver) -> None:

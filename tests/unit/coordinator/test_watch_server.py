@@ -13,6 +13,8 @@ from anabranch.transport.in_flight import IN_FLIGHT
 from anabranch.transport.messages.deaths import DeathsHead, WatchDeaths
 from anabranch.transport.messages.kinds import AliveHead
 
+TOKEN = "token"
+
 
 @pytest.fixture(autouse=True)
 def brief_signs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +26,7 @@ def heads(server: WatchServer) -> Iterator[object]:
 
 
 def test_the_first_head_is_the_recent_past() -> None:
-    server = WatchServer()
+    server = WatchServer(TOKEN)
     assert next(heads(server)) == DeathsHead(())
     server.gone("a:1", "b:1")
     server.gone("c:1")
@@ -36,7 +38,7 @@ def test_the_first_head_is_the_recent_past() -> None:
 
 
 def test_news_come_to_everybody_once() -> None:
-    server = WatchServer()
+    server = WatchServer(TOKEN)
     one, other = heads(server), heads(server)
     assert next(one) == next(other) == DeathsHead(())
     server.gone("a:1")
@@ -51,7 +53,7 @@ def test_news_come_to_everybody_once() -> None:
 
 
 def test_the_past_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = WatchServer()
+    server = WatchServer(TOKEN)
     late = heads(server)
     next(late)
     server.gone("a:1")
@@ -63,9 +65,9 @@ def test_the_past_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_own_process_hears_it_first() -> None:
-    server = WatchServer()
+    server = WatchServer(TOKEN)
     server.gone("127.0.0.1:9")
     with pytest.raises(NotReachable, match="is gone"):
-        IN_FLIGHT.check("127.0.0.1:9", "It")
+        IN_FLIGHT.check("127.0.0.1:9", "It", TOKEN)
     server.here("127.0.0.1:9")
-    IN_FLIGHT.check("127.0.0.1:9", "It")
+    IN_FLIGHT.check("127.0.0.1:9", "It", TOKEN)

@@ -18,7 +18,7 @@ from anabranch.durability.copies import Folder
 from anabranch.durability.file_refs import FileRef, parse_refs
 from anabranch.durability.group_restore import load_groups, open_part
 from anabranch.durability.manifest import next_manifest
-from anabranch.durability.pack import Part, write_parts
+from anabranch.durability.pack import PackPart, write_parts
 from anabranch.durability.savepoint_restore import restore_savepoint
 from anabranch.durability.store import StateStore
 from anabranch.errors import CorruptState
@@ -36,14 +36,14 @@ class Replayed:
         self.entries += sections["s"].to_pylist()
 
 
-def parts(epoch: int, lanes: int = LANES) -> list[Part]:
+def parts(epoch: int, lanes: int = LANES) -> list[PackPart]:
     """Each lane changes one key in each of its key groups."""
     found = []
     for lane in range(lanes):
         groups = tuple(range(lane, SMALL.groups, lanes))
         encoded = encode_changelog({"s": changes(list(groups), value=epoch)}, SMALL)
         path = names.changelog_path("op", epoch, lane, "w1", "a", lane + 1)
-        found.append(Part(path, epoch, groups, encoded))
+        found.append(PackPart(path, epoch, groups, encoded))
     return found
 
 

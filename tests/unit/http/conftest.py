@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.http.scripted import Client, ScriptedService, serving, tokens_of
 
+from anabranch.durability.store import StateStore
 from anabranch.http.server import HttpServer
 
 
@@ -26,6 +27,8 @@ def service() -> ScriptedService:
 
 @pytest.fixture
 def server(service: ScriptedService, tmp_path: Path) -> Iterator[HttpServer]:
+    with StateStore(str(tmp_path / "state")):
+        pass  # a location, in which nothing has happened
     with serving(service, tmp_path / "state") as started:
         yield started
 

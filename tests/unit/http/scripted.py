@@ -43,17 +43,21 @@ class ScriptedService:
         busy = {"totals": {"applying": 3.0, "fetching": 0.0, "writing": 1.0, "sending": 0.5}}
         idle = {"totals": {"applying": 1.0, "fetching": 0.0, "writing": 0.0, "sending": 0.0}}
         worker = {"status": "up", "restarts": 1, "resident_bytes": 1 << 20, "key_groups": 2}
+        stuck = [{"operator": "totals", "seconds": seconds} for seconds in (12.0, 31.5)]
         batch = {"epoch": 7, "started": 1000.0, "seconds": 0.25, "stats": {}}
         return {
             "routing_version": self.routing_version,
             "workers": {
-                "w1": {**worker, "busy_seconds": busy},
-                "w2": {**worker, "busy_seconds": idle},
+                "w1": {**worker, "busy_seconds": busy, "stuck": []},
+                "w2": {**worker, "busy_seconds": idle, "stuck": stuck},
             },
             "operators": {
                 "totals": {"rows": 10, "bytes": 100, "last_epoch": 7, "batches": [batch]}
             },
         }
+
+    def source_lag_rows(self) -> dict[str, int]:
+        return {"totals": 12}
 
     def autoscale(self, **settings: Any) -> dict[str, Any]:
         self.asked.append(("autoscale", settings))
@@ -69,6 +73,9 @@ class ScriptedService:
             for group in range(8)
         ]
 
+    def ownership(self) -> dict[str, Any]:
+        return {"version": 4, "workers": ["w1"], "owners": [0] * 8, "moving": []}
+
     def _ask(self, kind: str, **how: Any) -> Any:
         self.asked.append((kind, how))
         if how.get("if_routing_version", self.routing_version) != self.routing_version:
@@ -83,14 +90,14 @@ class ScriptedService:
             lambda _: (Progress(4, 1, 0, 0), {}),
             lambda *_: (),
             self._cancel,
-            lambda workers: self._ask("retarget", workers=workers),
+            lambda workers, cause: self._ask("retarget", workers=workers, cause=cause),
             how.get("cause", "program"),
         )
         self.moves.append(move)
         return move
 
-    def _cancel(self, move: MoveHandle) -> MoveHandle:
-        self.asked.append(("cancel", {"number": move.number}))
+    def _cancel(self, move: MoveHandle, cause: str) -> MoveHandle:
+        self.asked.append(("cancel", {"number": move.number, "cause": cause}))
         move.ended("It was cancelled.", {}, Progress(4, 1, 0, 0))
         return move
 
@@ -102,14 +109,20 @@ class ScriptedService:
     def move(self, key_groups: Any, to: str, **how: Any) -> Any:
         return self._ask("move", key_groups=key_groups, to=to, **how)
 
-    def drain(self, worker: str, **how: Any) -> Any:
-        return self._ask("drain", worker=worker, **how)
+    def place(self, site: str, on: str | None, **how: Any) -> Any:
+        return self._ask("place", site=site, on=on, **how)
+
+    def drain(self, worker: str | None = None, *, host: str | None = None, **how: Any) -> Any:
+        if (worker is None) == (host is None):
+            raise InvalidArgument("drain() takes a worker or a host.")
+        named = {"worker": worker} if host is None else {"host": host}
+        return self._ask("drain", **named, **how)
 
     def rebalance(self, **how: Any) -> Any:
         return self._ask("rebalance", **how)
 
-    def standby(self, workers: int) -> Any:
-        return self._ask("standby", workers=workers)
+    def standby(self, workers: int, **how: Any) -> Any:
+        return self._ask("standby", workers=workers, **how)
 
     def recent_moves(self) -> list[MoveHandle]:
         return list(self.moves)
@@ -123,7 +136,10 @@ class ScriptedService:
     def state(self, operator: str, variable: str | None = None) -> Any:
         if operator != "totals":
             raise InvalidArgument(f"There is no operator {operator!r}.")
-        return SimpleNamespace(read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]))
+        return SimpleNamespace(
+            read=lambda keys: (7, [{"n": 1} if keys[0] == 42 else None]),
+            locate=lambda key: (3, "w1"),
+        )
 
     def history(self, since: float | None = None, until: float | None = None) -> JournalContent:
         entries = [
@@ -131,6 +147,9 @@ class ScriptedService:
             JournalEntry(EntryKind.SERVICE_STARTED, 999.0),
         ]
         return JournalContent(table_of([each for each in entries if each.time >= (since or 0)]))
+
+    def spark_batches(self) -> dict[str, Any]:
+        return {}
 
     def stop(self) -> None:
         self.asked.append(("stop", {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.http.scripted import Client, ScriptedService
 
 from anabranch.http import events
+from anabranch.http.api import FRESH_SECONDS
 from anabranch.http.server import HttpServer
 from anabranch.model.journal_entry import EntryKind
 
@@ -62,9 +64,9 @@ def test_the_autoscaler(reader: Client, operator: Client, service: ScriptedServi
 
 
 def test_a_key(reader: Client) -> None:
-    where = "/operators/totals/state"
+    where, place = "/operators/totals/state", {"key_group": 3, "owner": "w1"}
     found = ok(reader.api("GET", where, params={"key": "42"}))
-    assert found == {"operator": "totals", "epoch": 7, "value": [{"key": "n", "value": 1}]}
+    assert found == {"operator": "totals", "epoch": 7, "value": [{"key": "n", "value": 1}], **place}
     assert ok(reader.api("GET", where, params={"key": '"42"'}))["value"] is None
     assert "JSON" in problem(reader.api("GET", where, params={"key": "{"}), 400)
     assert "missing" in problem(reader.api("GET", where), 400)
@@ -73,10 +75,10 @@ def test_a_key(reader: Client) -> None:
 
 
 def test_many_looks_cost_one(reader: Client, service: ScriptedService) -> None:
-    service.looks = 0
+    service.looks, started = 0, time.monotonic()
     for _ in range(20):
         ok(reader.api("GET", "/status"))
-    assert service.looks <= 2
+    assert service.looks <= 2 + (time.monotonic() - started) / FRESH_SECONDS
 
 
 def test_a_rescale_from_beginning_to_end(operator: Client, service: ScriptedService) -> None:
@@ -90,18 +92,34 @@ def test_a_rescale_from_beginning_to_end(operator: Client, service: ScriptedServ
     assert cancelled["outcome"] == "It was cancelled."
     assert ok(operator.api("GET", "/moves/1"))["is_done"]
     ok(operator.api("POST", "/moves/1/retarget", json={"workers": 5}), 202)
-    assert service.asked[-1] == ("retarget", {"workers": 5})
+    assert service.asked[-1] == ("retarget", {"workers": 5, "cause": "api"})
 
 
 def test_every_kind(operator: Client, service: ScriptedService) -> None:
     for wanted in (
         {"kind": "move", "key_groups": [1, 2], "to": "w2"},
         {"kind": "drain", "worker": "w1"},
+        {"kind": "drain", "host": "h1"},
         {"kind": "rebalance"},
-        {"kind": "standby", "workers": 3},
+        {"kind": "place", "site": "berlin", "on": "rack=3"},
+        {"kind": "place", "site": "berlin"},
+        {"kind": "rescale", "workers": 3, "hosts": ["h1"], "assignment": "range"},
     ):
         ok(operator.api("POST", "/moves", json=wanted), 202)
-    assert [kind for kind, _ in service.asked] == ["move", "drain", "rebalance", "standby"]
+        service.asked[-1][1].pop("cause")
+        said = {name: value for name, value in wanted.items() if name != "kind"}
+        if wanted["kind"] == "place":
+            said = {"on": None, **said}
+        assert service.asked[-1] == (wanted["kind"], said)
+
+
+def test_a_standby_is_asked_for_like_the_rest(operator: Client, service: ScriptedService) -> None:
+    wanted = {"kind": "standby", "workers": 3, "if_routing_version": 4}
+    assert ok(operator.api("POST", "/moves", json={**wanted, "dry_run": True}))["dry_run"]
+    assert not service.moves
+    stale = {**wanted, "if_routing_version": 3}
+    problem(operator.api("POST", "/moves", json=stale), 409)
+    ok(operator.api("POST", "/moves", json=wanted), 202)
 
 
 def test_a_dry_run_begins_nothing(operator: Client, service: ScriptedService) -> None:
@@ -176,6 +194,8 @@ def test_a_limit_of_time(
         ({"kind": "rescale", "workers": 3, "options": {"wait": True}}, "say it beside them"),
         ({"kind": "rescale", "workers": 65}, "room for 64"),
         ({"kind": "move", "key_groups": [], "to": "w1"}, "elements"),
+        ({"kind": "drain", "worker": "w1", "host": "h1"}, "a worker or a host"),
+        ({"kind": "rebalance", "on": "h1"}, "does not take 'on'"),
         ([], "of type object"),
     ],
 )
@@ -223,18 +243,6 @@ def test_events(operator: Client, service: ScriptedService) -> None:
         assert json.loads(data.removeprefix("data: "))["worker"] == "w2"
 
 
-def test_a_listener_that_is_too_slow_is_let_go(
-    operator: Client, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "QUEUE_MAX", 4)
-    with operator.stream("GET", "/api/v1/events") as answer:
-        lines = answer.iter_lines()
-        assert next(lines) == ": listening"
-        for number in range(100):  # faster than the loop takes them
-            service.happens(EntryKind.BATCH, operator="totals", epoch=number)
-        assert sum(line.startswith("data") for line in lines) < 100
-
-
 def test_too_many_listeners_are_refused(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "LISTENERS_MAX", 1)
     with operator.stream("GET", "/api/v1/events") as first:
@@ -257,6 +265,7 @@ def test_metrics(reader: Client, service: ScriptedService) -> None:
         'anabranch_rows_input_total{operator="totals"} 100.0',
         'anabranch_reconfigurations_total{cause="api",outcome="failed",strategy="live"} 1.0',
         "anabranch_moved_bytes_total 50.0",
+        'anabranch_worker_stuck_seconds{operator="totals",worker="w2"} 31.5',
         "anabranch_group_skew_ratio 1.5",
         'anabranch_last_epoch{operator="totals"} 7.0',
         'anabranch_last_commit_timestamp_seconds{operator="totals"} 1000.25',

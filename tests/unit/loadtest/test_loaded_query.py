@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.loadtest.loaded_query import Waiting, delivered_rows
+from anabranch.loadtest.loaded_query import WaitingThread, delivered_rows
 
 
 def test_the_call_ends_or_fails() -> None:
     go = threading.Event()
-    waiting = Waiting(go.wait)
+    waiting = WaitingThread(go.wait)
     assert not waiting.ended(0.01)
     go.set()
     assert waiting.ended(30)
@@ -20,7 +20,7 @@ def test_the_call_ends_or_fails() -> None:
     def fails() -> None:
         raise ValueError("no")
 
-    failing = Waiting(fails)
+    failing = WaitingThread(fails)
     with pytest.raises(ValueError, match="no"):
         failing.ended(30)
 

@@ -52,26 +52,9 @@ def test_a_session_whose_tasks_run_another(empty: str, caplog: pytest.LogCapture
     assert flaw_of(empty) == "has no pyspark, has no pyarrow, has no anabranch"
     context: Any = SimpleNamespace(master="local[2]", pythonExec=empty)
     check = PythonCheck(context)
-    assert check.thread is not None
-    check.thread.join(60)
     with pytest.raises(InvalidArgument) as caught:
         check.require()
     said = str(caught.value)
     assert f"Spark's tasks run {empty}, which has no pyspark" in said
     assert f"Set PYSPARK_PYTHON={sys.executable} in the environment" in said
     assert caplog.messages == [check.problem]
-
-
-def test_the_same_one_is_not_asked() -> None:
-    context: Any = SimpleNamespace(master="local[2]", pythonExec=sys.executable)
-    check = PythonCheck(context)
-    assert check.thread is None
-    check.require()
-
-
-def test_a_spark_that_ends_meanwhile_is_no_problem() -> None:
-    context: Any = SimpleNamespace(master="spark://somewhere", pythonExec="python3")
-    check = PythonCheck(context)
-    assert check.thread is not None
-    check.thread.join(60)
-    check.require()

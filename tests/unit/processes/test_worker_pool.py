@@ -96,12 +96,13 @@ def heard() -> Heard:
     return Heard()
 
 
+def config(worker: WorkerId, incarnation: int) -> Any:
+    where = Credentials("token"), "127.0.0.1", ""
+    return WorkerConfig(worker, f"run-{incarnation}", *where, 4, 4)
+
+
 @pytest.fixture
 def pool(launcher: Launcher, heard: Heard) -> WorkerPool:
-    def config(worker: WorkerId, incarnation: int) -> Any:
-        where = Credentials("token"), "127.0.0.1", ""
-        return WorkerConfig(worker, f"run-{incarnation}", *where, 4, 4)
-
     return WorkerPool(launcher, config, heard.note_started, heard.note_down)
 
 
@@ -128,6 +129,26 @@ def test_a_dead_process_never_replaces_the_one_after_it(
     assert [incarnation for incarnation, _ in heard.down] == [0]
     pool.stop()
     assert launcher.processes[1].ended.is_set()
+
+
+def test_an_end_heard_late_does_not_call_the_next_process_at_its_port_gone(
+    launcher: Launcher, heard: Heard
+) -> None:
+    gone: list[str] = []
+    pool = WorkerPool(launcher, config, heard.note_started, heard.note_down, on_gone=gone.append)
+    pool.start(W1, 0, DRIVER)
+    heard.wait()
+    pool.start(WorkerId("w2"), 0, DRIVER)
+    heard.wait()
+    first, second = launcher.processes
+    pool._members[WorkerId("w2")].peer.address = first.address  # as if it had taken the port
+    first.stop()
+    heard.wait()
+    assert gone == []
+    second.stop()
+    heard.wait()
+    assert gone == [first.address]
+    pool.stop()
 
 
 def test_a_process_that_died_before_it_was_known_is_not_taken_for_one_that_runs(

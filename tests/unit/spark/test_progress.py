@@ -23,7 +23,7 @@ def test_a_jvm_that_does_not_take_it_is_asked_once(
         return None
 
     monkeypatch.setattr(progress, "java_object", fail)
-    session: Any = cast(Any, type("Session", (), {"_jsparkSession": None}))
+    session: Any = cast(Any, type("Session", (), {"_jsparkSession": None, "conf": {}}))
     told = progress.OperatorProgress(session, "totals", Counting())
     for epoch in range(3):
         told.report("q", epoch, 2, {"rows_updated": 1})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.processor.contract import Place
+from anabranch.processor.contract import CodePlace
 from anabranch.transport.messages.control import UserCall
 from anabranch.worker import user_code
 from anabranch.worker.user_code import UserCodeWatch, Visit
@@ -21,7 +21,7 @@ class Work:
     """A thread that is in user code until it may go on."""
 
     def __init__(self, watch: UserCodeWatch, pool: ThreadPoolExecutor, **visit: Any) -> None:
-        self.place: Place | None = Place("Slow.handleInputRows", "key", lambda: "('a',)")
+        self.place: CodePlace | None = CodePlace("Slow.handleInputRows", "key", lambda: "('a',)")
         self._inside, self._go = threading.Event(), threading.Event()
         visit = {"epoch": 3, "attempt": 41, **visit}
         self._visit = Visit("totals", 7, lambda: self.place, **visit)
@@ -85,7 +85,7 @@ def test_a_long_call_is_reported_with_all_that_is_known(
 def test_the_next_key_is_another_call(watch: UserCodeWatch, pool: ThreadPoolExecutor) -> None:
     work = Work(watch, pool)
     first = wait_for_call(watch, 0.2)
-    work.place = Place("Slow.handleInputRows", "other", lambda: "('b',)")
+    work.place = CodePlace("Slow.handleInputRows", "other", lambda: "('b',)")
     second = wait_for_call(watch, 0)
     assert second.key == "('b',)"
     assert second.number != first.number
@@ -108,7 +108,7 @@ def test_whether_anybody_waits_is_asked_anew(
 
 def test_long_keys_are_cut(watch: UserCodeWatch, pool: ThreadPoolExecutor) -> None:
     work = Work(watch, pool)
-    work.place = Place("Slow.handleInputRows", "long", lambda: "x" * 10_000)
+    work.place = CodePlace("Slow.handleInputRows", "long", lambda: "x" * 10_000)
     key = wait_for_call(watch, 0).key
     assert key is not None
     assert len(key) <= user_code.KEY_CHARACTERS_MAX + 3

@@ -47,6 +47,7 @@ def register(kinds: Subparsers) -> None:
 
 def run_autoscale(args: argparse.Namespace) -> int:
     """Run, print, draw."""
+    from anabranch.loadtest.picture_source import note_source
     from anabranch.loadtest.scaled_plot import plot_comparison
     from anabranch_bench.experiments.autoscale import (
         AutoscaleBench,
@@ -77,4 +78,5 @@ def run_autoscale(args: argparse.Namespace) -> int:
         print(*table(runs), sep="\n")
     if args.plot:
         plot_comparison(telling(runs), args.plot)
+        note_source(args.plot, args.stored)
     return int(any(run.wrong for run in runs))

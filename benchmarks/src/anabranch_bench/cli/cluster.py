@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ from anabranch_bench.cli.experiment import (
 
 if TYPE_CHECKING:
     from anabranch.cli.main import Subparsers
-    from anabranch_bench.experiments.cluster import Loss, MoveRun
+    from anabranch_bench.results.run_result import RunResult
+    from anabranch_bench.results.verdicts import SideBySide
 
 LOSSES = {"executor": "executor killed", "host": "host cut off"}
 
@@ -55,22 +57,17 @@ def register(kinds: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run and print; the exit code says whether all results were right."""
+    """Run and print; the exit code says whether all was right, and no loss longer than Spark's."""
     from anabranch.migration.strategies import STRATEGIES, check
-    from anabranch_bench.experiments.cluster import (
-        ClusterBench,
-        ClusterSettings,
-        Loss,
-        MoveRun,
-    )
+    from anabranch_bench.experiments.cluster import ClusterBench, ClusterSettings
+    from anabranch_bench.results.stored_runs import runs_from_json
+    from anabranch_bench.results.verdicts import SideBySide
     from anabranch_bench.testbed.namespaces import why_not
 
     if args.stored:
-        moves = stored_results(args, "cluster", "strategy", MoveRun.from_json)
-        losses = stored_results(args, "cluster", "side", Loss.from_json)
-        print_each(moves, MoveRun.line, False)
-        print_each(losses, Loss.line, False)
-        return 0
+        moves = stored_results(args, "cluster", "strategy", dict)
+        losses = stored_results(args, "cluster", "anabranch", SideBySide.from_json)
+        return _shown(print_each([*runs_from_json(moves).runs, *losses], line, False))
     strategies = tuple(args.strategies or STRATEGIES)
     for strategy in strategies:
         check(strategy, {})
@@ -87,9 +84,47 @@ def run(args: argparse.Namespace) -> int:
     print_head("cluster", settings, args.json)
     with closing(Scratch()) as scratch:
         bench = ClusterBench(scratch.path, settings, show_progress)
-        found = print_each(bench.run(), _line, args.json)
-    return int(any(isinstance(result, Loss) and result.wrong for result in found))
+        found = print_each(bench.run(), line, args.json)
+    return _code(found) if args.json else _shown(found)
 
 
-def _line(result: MoveRun | Loss) -> str:
-    return result.line()
+def line(result: RunResult | SideBySide) -> str:
+    """A result for people."""
+    from anabranch.protocol.move_parts import ACROSS_HOSTS
+    from anabranch_bench.experiments.cluster import BYTES_ACROSS
+    from anabranch_bench.reports.report import side_by_side_line, summary_line
+    from anabranch_bench.results.run_result import RunResult
+
+    if not isinstance(result, RunResult):
+        return side_by_side_line(result)
+    report = result.report
+    if BYTES_ACROSS not in report:
+        return summary_line(result)
+    state, sent = report["counters"].get(ACROSS_HOSTS, 0) / 1e6, report[BYTES_ACROSS] / 1e6
+    across = f"{state:,.1f} MB of state across hosts ({sent:,.0f} MB through network cards)"
+    return f"{summary_line(result)}, {across}"
+
+
+def _shown(found: Iterable[RunResult | SideBySide]) -> int:
+    """The tables of each link, and the exit code."""
+    from anabranch_bench.reports.run_tables import failures, strategies
+    from anabranch_bench.results.comparison import RunSet
+    from anabranch_bench.results.run_result import RunResult
+
+    results = list(found)
+    runs = RunSet(result for result in results if isinstance(result, RunResult))
+    for link in dict.fromkeys(run.part for run in runs.runs):
+        table = strategies(f"2 -> 4 workers on four hosts, links of {link}", runs.of_part(link))
+        print(f"\n{table.markdown()}")
+    if (failed := failures(runs)).rows:
+        print(f"\n{failed.markdown()}")
+    return _code(results)
+
+
+def _code(found: Iterable[RunResult | SideBySide]) -> int:
+    """Whether something is wrong, or takes longer than with Spark."""
+    from anabranch_bench.results.run_result import RunResult
+
+    return int(
+        not all(r.is_right and not r.error if isinstance(r, RunResult) else r.passed for r in found)
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.arguments import check_folders, count, positive
-from anabranch.cli.demo import MADE, Change, DemoRun, show, verdict
+from anabranch.cli.demo import MADE, DemoMove, DemoRun, show, verdict
 from anabranch.cli.java import check_java
 from anabranch.errors import AnabranchError, InvalidArgument
 
@@ -47,8 +47,8 @@ def register(subparsers: Subparsers) -> None:
         description=(
             "Starts a standalone Spark cluster of three hosts on this machine, each with a network "
             "of its own. While a query counts orders there, the state service goes from 2 to 4 "
-            "workers over all hosts, one host is drained, and one is cut off for ever. Draws the "
-            "latency of rows over time; compares the result with a sequential computation."
+            "workers over all hosts, one host is drained, and one is cut off and stays so. Draws "
+            "the latency of rows over time; compares the result with a sequential computation."
         ),
     )
     parser.add_argument(
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     demo = DemoRun(made, os.cpu_count(), load_average, timeline, play.changes)
     if args.json:
         args.json.write_text(json.dumps(demo.to_json()) + "\n", encoding="utf-8")
-    show(demo, args.plot)
+    show(demo, args.plot, args.json)
     return verdict(found["rows"], found["customers"], found["wrong"])
 
 
@@ -116,7 +116,7 @@ class Play:
         self._network, self._driver, self._args = network, driver, args
         self._load_began = self._printed = 0.0
         self._cut_off = ""
-        self.changes: list[Change] = []
+        self.changes: list[DemoMove] = []
 
     def everything(self) -> None:
         """From two workers to a host that is cut off."""
@@ -149,7 +149,7 @@ class Play:
                 raise AnabranchError(f"{name}: not within {MOVE_SECONDS:.0f} s. Lower --rate.")
         end = time.time() - self._load_began
         words = self._driver.call(f"{SHOW}:words", number)
-        self.changes.append(Change(name, start, end, words))
+        self.changes.append(DemoMove(name, start, end, words))
         self._watch(self._args.seconds)
 
     def _cut(self) -> None:
@@ -164,7 +164,7 @@ class Play:
         start, end = cut - self._load_began, time.time() - self._load_began
         gap = self._driver.call(f"{SHOW}:longest_gap", cut)
         words = f"{CUT} cut off: batches went on without it; {gap:.1f} s between two of them"
-        self.changes.append(Change(f"{CUT} cut off", start, end, words))
+        self.changes.append(DemoMove(f"{CUT} cut off", start, end, words))
         self._watch(self._args.seconds)
 
     def _goes_on_after(self, cut: float) -> bool:

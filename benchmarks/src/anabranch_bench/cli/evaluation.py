@@ -185,6 +185,7 @@ def report(args: argparse.Namespace, evaluation: Evaluation) -> None:
 
 def _draw(args: argparse.Namespace, evaluation: Evaluation) -> dict[str, list[str]]:
     """Paths of the pictures, as the Markdown file has to name them."""
+    from anabranch.loadtest.picture_source import note_source
     from anabranch_bench.experiments.evaluation_report import draw
 
     settings, results = evaluation.settings, evaluation.results
@@ -194,5 +195,6 @@ def _draw(args: argparse.Namespace, evaluation: Evaluation) -> dict[str, list[st
         paths = draw(part, settings, results, args.plots)
         found[part] = [os.path.relpath(path.absolute(), home) for path in paths]
         for path in paths:
+            note_source(path, args.stored or args.json)
             print(f"picture: {path}")
     return found

@@ -30,8 +30,8 @@ def register(kinds: Subparsers) -> None:
         help="all state in memory, a part of it, or nothing between batches",
         description=(
             "Key-count with a payload, most rows of few keys, on the same state with "
-            'state="local", "hybrid" (under a memory limit) and "remote": latency, throughput, '
-            "memory, hit rate, and what going from 2 to 3 workers takes."
+            'state="local", "hybrid" (under a memory limit) and "remote". Measures latency, '
+            "throughput, memory, hit rate, and a move from 2 to 3 workers."
         ),
         epilog="example: anabranch bench hybrid --state-gb 1 --limit-share 0.3",
     )

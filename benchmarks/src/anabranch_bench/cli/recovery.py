@@ -32,10 +32,10 @@ def register(kinds: Subparsers) -> None:
         "recovery",
         help="the first commit after a crash of everything, by the size of the state",
         description=(
-            "Key-count with a payload. With state of each size the driver, its JVM and all workers "
-            "are killed (SIGKILL) in the middle of a batch, then a new one starts: the time from "
-            "its Spark session being ready to the first committed batch, with what is needed read "
-            "first (hybrid), with all state read first (local), and with Spark's own operator."
+            "Key-count with a payload. For each size of the state, the driver, its JVM and all "
+            "workers are killed (SIGKILL) in the middle of a batch. Then a new driver starts. "
+            "Measures the time from its ready Spark session to the first committed batch. Sides: "
+            "what is needed is read first (hybrid), all state first (local), Spark's own operator."
         ),
         epilog="example: anabranch bench recovery --state-gb 0.25 1 --sides hybrid spark",
     )

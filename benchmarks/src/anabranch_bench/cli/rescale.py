@@ -92,7 +92,7 @@ def run_rescale(args: argparse.Namespace) -> int:
             failure = error
         clear_progress()
         write_json(args.json, bench.to_json(partial=failure is not None))
-        _show(bench.found, args.plot)
+        _show(bench.found, args.plot, args.json)
     if failure is not None:
         why = "Interrupted" if isinstance(failure, KeyboardInterrupt) else "Ended by an error"
         print(f"{why}: these are the results so far.", file=sys.stderr)
@@ -110,7 +110,7 @@ def _show_stored(args: argparse.Namespace) -> int:
     print(f"From {args.stored}, made {found.machine['made']}.")
     if told["partial"]:
         print("It was interrupted: these are the results so far.", file=sys.stderr)
-    _show(found, args.plot)
+    _show(found, args.plot, args.stored)
     return _exit_code(found)
 
 
@@ -151,8 +151,9 @@ def _settings(args: argparse.Namespace) -> RescaleSettings:
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def _show(found: RescaleFindings, plot: str | None) -> None:
-    """Tables, verdicts and the picture, all from the same runs."""
+def _show(found: RescaleFindings, plot: str | None, kept: str | Path | None) -> None:
+    """Tables, verdicts and the picture, all from the same runs; `kept` is the file with them."""
+    from anabranch.loadtest.picture_source import note_source
     from anabranch_bench.experiments.rescale_findings import tables_of
     from anabranch_bench.reports.pictures import draw_panels
     from anabranch_bench.reports.run_tables import failures
@@ -167,4 +168,5 @@ def _show(found: RescaleFindings, plot: str | None) -> None:
     for text in [*found.notes, *verdicts]:
         print(text, flush=True)
     if plot and draw_panels(found.results, Path(plot)):
+        note_source(Path(plot), Path(kept) if kept else None)
         print(f"Latency over time: {plot}")

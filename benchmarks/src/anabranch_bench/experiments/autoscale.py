@@ -22,9 +22,9 @@ from anabranch.loadtest.scaled_run import MADE, ScaledRun, Scenario, Told, run_s
 from anabranch.loadtest.schedule import Curve
 from anabranch.loadtest.session import spark_session
 from anabranch.service import StateService
-from anabranch.simulation.controllers import Autoscaler, ThresholdRule
+from anabranch.simulation.controllers import SimulatedAutoscaler, ThresholdRule
 from anabranch.simulation.load_curves import curve
-from anabranch.simulation.plant import Course, Plant, PlantSettings
+from anabranch.simulation.plant import Controller, Course, Plant, PlantSettings
 
 AUTOSCALER, THRESHOLD, STATIC = "autoscaler", "threshold", "static"
 SIMULATED_OVERHEAD, SIMULATED_NOISE = 0.5, 0.1
@@ -85,11 +85,11 @@ def simulate_ways(settings: AutoscaleBench, seed: int) -> Iterator[ScaledRun]:
     for way in ways(settings):
         kind, _, count = way.partition(" ")
         workers = int(count) if kind == STATIC else scenario.start
-        autoscaler = Autoscaler(AutoscaleSettings().changed(_wanted(settings)))
+        autoscaler = SimulatedAutoscaler(AutoscaleSettings().changed(_wanted(settings)))
         rule = ThresholdRule(2, settings.most, up_seconds=5.0, down_seconds=settings.scale_down)
-        controller = {AUTOSCALER: autoscaler, THRESHOLD: rule}.get(kind)
+        deciding: dict[str, Controller] = {AUTOSCALER: autoscaler, THRESHOLD: rule}
         course = Plant(plant, coming, workers, Random(seed + 1), target=settings.target).run(
-            controller
+            deciding.get(kind)
         )
         yield _simulated(way, scenario, load, workers, course, seed)
 

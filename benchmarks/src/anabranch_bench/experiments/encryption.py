@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch_bench.probes.encrypted_copy import Copy, copy_source
+from anabranch_bench.probes.encrypted_copy import CopyCost, copy_source
 
 KINDS = ("plain", "tls")
 
@@ -27,7 +27,7 @@ class Turn:
     """One copy."""
 
     encryption: str
-    copy: Copy
+    copy: CopyCost
 
     @property
     def cpu_seconds_a_gb(self) -> float:
@@ -47,7 +47,7 @@ class Turn:
     def from_json(cls, told: Mapping[str, Any]) -> Turn:
         """What `to_json` was told of."""
         names = ("bytes", "seconds", "server_cpu_seconds", "caller_cpu_seconds", "call_ms")
-        return cls(told["encryption"], Copy(**{name: told[name] for name in names}))
+        return cls(told["encryption"], CopyCost(**{name: told[name] for name in names}))
 
     def line(self) -> str:
         """For people."""
@@ -69,16 +69,22 @@ def run_turns(settings: EncryptionSettings) -> Iterator[Turn]:
                 yield Turn(kind, source.copy(kind))
 
 
+def cells(found: Sequence[Turn], kind: str) -> list[str]:
+    """A row of the table in the documentation: medians and ranges."""
+    costs = sorted(t.cpu_seconds_a_gb for t in found if t.encryption == kind)
+    calls = sorted(t.copy.call_ms for t in found if t.encryption == kind)
+    return [
+        f"{statistics.median(costs):.2f} [{costs[0]:.2f} to {costs[-1]:.2f}]",
+        f"{statistics.median(calls):.1f} ms [{calls[0]:.1f} to {calls[-1]:.1f}]",
+    ]
+
+
 def summary(found: Sequence[Turn]) -> list[str]:
     """Medians and ranges, for people."""
-    lines, medians = [], {}
-    for kind in KINDS:
-        costs = sorted(t.cpu_seconds_a_gb for t in found if t.encryption == kind)
-        calls = statistics.median(t.copy.call_ms for t in found if t.encryption == kind)
-        medians[kind] = statistics.median(costs)
-        lines.append(
-            f"{kind:<6} {medians[kind]:.2f} CPU seconds a GB [{costs[0]:.2f} to {costs[-1]:.2f}], "
-            f"connect and call {calls:.1f} ms"
-        )
-    lines.append(f"encryption costs {medians['tls'] - medians['plain']:.2f} CPU seconds a GB more")
-    return lines
+    medians = {
+        kind: statistics.median(t.cpu_seconds_a_gb for t in found if t.encryption == kind)
+        for kind in KINDS
+    }
+    rows = [f"| {kind} | {' | '.join(cells(found, kind))} |" for kind in KINDS]
+    more = f"encryption costs {medians['tls'] - medians['plain']:.2f} CPU seconds a GB more"
+    return ["| | CPU seconds a GB | connect and call |", "|---|---|---|", *rows, more]

@@ -24,7 +24,7 @@ from anabranch.coordinator.service_hosts import HostSettings
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.names import changelog_path
-from anabranch.durability.pack import Part, write_parts
+from anabranch.durability.pack import PackPart, write_parts
 from anabranch.durability.store import StateStore
 from anabranch.model.ids import Epoch, Lane, WorkerId
 from anabranch.model.keyspace import KeySpace
@@ -117,6 +117,20 @@ class SizeCost:
             for batch in self.batches
         )
 
+    def cells(self) -> list[str]:
+        """A row of the table in the documentation; of the commit, manifest and PUTs, the last."""
+        last, size = self.batches[-1], self.size
+        commit = f"{last.commit_ms:.0f}" if last.commit_ms >= 1 else f"{last.commit_ms:.1f}"
+        return [
+            f"{size.workers:,} / {size.lanes:,} / {size.groups:,}",
+            str(self.owners),
+            f"{self.begin_ms:.2f}",
+            f"{self.finish_ms:.2f}",
+            commit,
+            f"{last.manifest_bytes:,}",
+            f"{last.requests.get('PUT changelog', 0):,}",
+        ]
+
     @property
     def meets_goal(self) -> bool:
         """Whether a lane costs as little as it may."""
@@ -136,6 +150,7 @@ class SizeCost:
                 f"  fsyncs of changelogs {last.fsyncs}",
                 f"  requests of the first batch {_told(first)}",
                 f"  requests of the last batch {_told(last)}",
+                f"  | {' | '.join(self.cells())} |",
             ]
         )
 
@@ -260,12 +275,12 @@ class ScriptedService:
 
     def written(self, epoch: int, grants: list[LaneGrant]) -> list[tuple[TransactionDone, ...]]:
         """Each worker writes its transactions: one alone, those that end meanwhile together."""
-        parts: dict[WorkerId, list[tuple[int, Part]]] = {}
+        parts: dict[WorkerId, list[tuple[int, PackPart]]] = {}
         for lane, grant in enumerate(grants):
             for owner in grant.owners:
                 number = next(self._numbers)
                 path = changelog_path(NAME, epoch, lane, owner.worker, "1", number)
-                part = Part(path, epoch, owner.groups, self._changelog)
+                part = PackPart(path, epoch, owner.groups, self._changelog)
                 parts.setdefault(owner.worker, []).append((lane, part))
         done: list[list[TransactionDone]] = [[] for _ in grants]
         for worker, mine in parts.items():

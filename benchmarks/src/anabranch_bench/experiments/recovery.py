@@ -124,7 +124,7 @@ def judge_flatness(found: Sequence[Recovery]) -> Verdict:
     return Verdict("hybrid: first commit, largest to smallest state", target, figures, passed)
 
 
-class Driver:
+class MortalDriver:
     """A driver process, from its start to its death in the middle of a batch."""
 
     def __init__(self, plan: DriverPlan, scratch: Path, say: Say) -> None:
@@ -153,7 +153,7 @@ class Driver:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> MortalDriver:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -281,7 +281,7 @@ class RecoveryBench:
             driver.wait("running", COMMIT_SECONDS_MAX)
             driver.crash(into_batch_seconds)
 
-    def _driver(self, folder: Path, size: float, side: str, *, fills: bool) -> Driver:
+    def _driver(self, folder: Path, size: float, side: str, *, fills: bool) -> MortalDriver:
         s = self.settings
         keys = keys_of(size, s.payload_bytes)
         plan = DriverPlan(
@@ -290,4 +290,4 @@ class RecoveryBench:
         self._drivers += 1
         what = f"{size:g} GB, {side}"
         scratch = self.folder / f"driver-{self._drivers}"
-        return Driver(plan, scratch, lambda text: self.say(f"{what}: {text}"))
+        return MortalDriver(plan, scratch, lambda text: self.say(f"{what}: {text}"))

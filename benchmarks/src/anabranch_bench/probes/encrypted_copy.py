@@ -34,7 +34,7 @@ SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyCost:
     """One copy, and some calls with a connection each."""
 
     bytes: int
@@ -78,7 +78,7 @@ class CopySource:
             "tls": Peer(told["tls"], Credentials(told["token"], trusted), "The source"),
         }
 
-    def copy(self, kind: str) -> Copy:
+    def copy(self, kind: str) -> CopyCost:
         """All bytes once, over a new connection."""
         peer = self._peers[kind]
         forget(peer.address)
@@ -88,7 +88,7 @@ class CopySource:
             size += parcel.bytes
         seconds, caller = time.monotonic() - begun, time.process_time() - caller
         server = self._cpu_seconds() - server
-        return Copy(size, seconds, server, caller, self._call_ms(peer))
+        return CopyCost(size, seconds, server, caller, self._call_ms(peer))
 
     def _call_ms(self, peer: Peer) -> float:
         begun = time.monotonic()

@@ -42,7 +42,7 @@ def payload_batches(size: int) -> list[pa.RecordBatch]:
     return batches
 
 
-class _Server(flight.FlightServerBase):  # type: ignore[misc]
+class _CopyServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the same batches to everyone who asks."""
 
     def __init__(self, size: int) -> None:
@@ -95,7 +95,7 @@ def _tell(line: object) -> None:
 
 
 def _serve(size: int) -> None:
-    server = _Server(size)
+    server = _CopyServer(size)
     _tell(server.port)
     sys.stdin.read()  # until the other process is gone
     server.shutdown()

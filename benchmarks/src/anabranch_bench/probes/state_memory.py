@@ -1,6 +1,6 @@
 """What state of row operators takes in memory, by kind.
 
-Run it as `python -m anabranch_bench.probes.state_memory`.
+Run it as `python -m anabranch_bench.probes.state_memory`; `--json` prints lines for a file.
 
 Each kind is measured in a process of its own, with the settings that workers have: how much of it
 is resident after the transaction that made the state was written, what state is counted to hold,
@@ -9,10 +9,11 @@ and how much more was resident at the worst moment.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from anabranch.cli.progress import print_result
 from anabranch.durability.changelog import encode_changelog
 from anabranch.model.keyspace import HASH, KeySpace
 from anabranch.model.spark_task import NO_TASK
@@ -31,7 +33,9 @@ from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
 from anabranch.processor.rows.handle import RecordingHandle
 from anabranch.processor.tally import Tally
 from anabranch.worker.resident import resident_bytes
+from anabranch_bench.probes.machine import machine
 
+KIND_SECONDS_MAX = 600
 KEYSPACE = KeySpace(256, 16)
 LONG = StructType([StructField("n", LongType())])
 TEXT = StructType([StructField("s", StringType())])
@@ -88,7 +92,7 @@ class Kept(StatefulProcessor):
         """Nothing to do."""
 
 
-class Rows:
+class KeyRows:
     """One transaction with a row for each key (contract: Transaction)."""
 
     epoch = 0
@@ -141,7 +145,7 @@ def measure(kind: str) -> dict[str, int]:
     base = resident_bytes()[0] or 0
     keys = KINDS[kind][0]
     for first in range(0, keys, BATCH_KEYS):
-        rows = Rows(first, min(keys, first + BATCH_KEYS))
+        rows = KeyRows(first, min(keys, first + BATCH_KEYS))
         engine.apply(rows, states)
         encode_changelog(rows.changes, KEYSPACE)
         del rows
@@ -152,19 +156,40 @@ def measure(kind: str) -> dict[str, int]:
     return {"counted": counted, "resident": (now or 0) - base, "most": (most or 0) - base}
 
 
-def main() -> None:
+def measured() -> Iterator[dict[str, Any]]:
     """Each kind in a process of its own."""
-    for kind, (keys, entries) in KINDS.items():
-        command = [sys.executable, "-m", "anabranch_bench.probes.state_memory", kind]
+    for kind in KINDS:
+        command = [sys.executable, "-m", "anabranch_bench.probes.state_memory", "--kind", kind]
         environment = {**worker_environment(), "PYTHONHASHSEED": "0"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-        found = json.loads(done.stdout)
-        per = ", ".join(f"{what} {size / keys / entries:,.0f}" for what, size in found.items())
-        sys.stdout.write(f"{kind}: bytes an entry: {per}; {found['resident'] >> 20} MiB\n")
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, check=True, timeout=KIND_SECONDS_MAX
+        )
+        keys, entries = KINDS[kind]
+        yield {"kind": kind, "keys": keys, "entries": entries, **json.loads(done.stdout)}
+
+
+def an_entry(found: Mapping[str, Any]) -> dict[str, str]:
+    """Bytes, as the documentation has them."""
+    count = found["keys"] * found["entries"]
+    return {what: f"{found[what] / count:,.0f}" for what in ("counted", "resident", "most")}
+
+
+def main() -> None:
+    """A line for each kind."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="print JSON, one line for each kind")
+    args = parser.parse_args()
+    if args.kind:
+        sys.stdout.write(json.dumps(measure(args.kind)))
+        return
+    if args.json:
+        print_result("", {"benchmark": "state_memory", "machine": machine()})
+    for one in measured():
+        per = ", ".join(f"{what} {size}" for what, size in an_entry(one).items())
+        text = f"{one['kind']}: bytes an entry: {per}; {one['resident'] >> 20} MiB"
+        print_result(text, one if args.json else None)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.stdout.write(json.dumps(measure(sys.argv[1])))
-    else:
-        main()
+    main()

@@ -18,7 +18,7 @@ from anabranch.service import StateService
 POLL_SECONDS = 0.02
 
 Operator = Callable[[StateService, DataFrame], DataFrame]
-Progress = Callable[[int, int], None]
+TellProgress = Callable[[int, int], None]
 """Told how many batches are done, of how many."""
 
 
@@ -73,17 +73,17 @@ class BatchRuns:
         return self._run(name, df, self.warm_up, measured, self._progress(name))
 
     def fill(
-        self, name: str, df: DataFrame, batches: int, progress: Progress | None = None
+        self, name: str, df: DataFrame, batches: int, progress: TellProgress | None = None
     ) -> Path:
         """Load a state; the query's checkpoint."""
         self._run(name, df, 0, batches, progress or self._progress(f"{name}, filling"))
         return self.folder / name
 
-    def _progress(self, what: str) -> Progress:
+    def _progress(self, what: str) -> TellProgress:
         return lambda done, total: self.say(f"{what}: batch {done} of {total}")
 
     def _run(
-        self, name: str, df: DataFrame, warm_up: int, measured: int, progress: Progress
+        self, name: str, df: DataFrame, warm_up: int, measured: int, progress: TellProgress
     ) -> BatchDurations:
         """Until enough batches have committed; the first ones only warm up."""
         query, total = _start(df, self.folder / name), warm_up + measured

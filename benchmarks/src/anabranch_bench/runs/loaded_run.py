@@ -22,7 +22,7 @@ from anabranch_bench.results.cases import CONTROL, Case
 from anabranch_bench.results.loads import RunLoad
 from anabranch_bench.results.run_result import INTERRUPTED, Replication, RunResult
 from anabranch_bench.runs.sides import Build, ServiceSide, Side
-from anabranch_bench.runs.under_load import MOVE_SECONDS_MAX, Moment, Show, UnderLoad
+from anabranch_bench.runs.under_load import MOVE_SECONDS_MAX, Moment, ShowMoment, UnderLoad
 from anabranch_bench.workloads.contract import Workload
 from anabranch_bench.workloads.source import event_stream, one_query
 from anabranch_bench.workloads.verify import Collected, verify
@@ -106,7 +106,7 @@ class LoadedRun:
     query: LoadedQuery
     settings: RunSettings
     result: RunResult
-    show: Show = lambda _: None
+    show: ShowMoment = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     _standby: MoveHandle | None = None
     _copied: int = 0
@@ -224,7 +224,7 @@ class WorkloadRun:
     folder: Path
     workload: Workload
     settings: RunSettings
-    show: Show = lambda _: None
+    show: ShowMoment = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     made: RunResult | None = None
     """To be filled; a new one if None."""

@@ -36,7 +36,7 @@ class Moment:
     """Rows that are still to come, after the load."""
 
 
-Show = Callable[[Moment], None]
+ShowMoment = Callable[[Moment], None]
 
 
 def told(moment: Moment) -> str:
@@ -58,7 +58,7 @@ class UnderLoad:
     side: Side
     query: LoadedQuery
     load: OpenLoop
-    show: Show
+    show: ShowMoment
     look_seconds: float = LOOK_SECONDS
     """Looks cost the JVM something: as many with a move as without."""
     move_seconds_max: float = MOVE_SECONDS_MAX

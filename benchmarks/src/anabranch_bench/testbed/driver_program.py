@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 EXECUTOR_MEMORY = "512m"
 """Less, and an executor that reads a state store fails."""
 
+FOR_LOST_HOSTS = {
+    # No task waits for a host on which its input is: all of it comes from the driver.
+    "spark.locality.wait": "0",
+    # A task that reads another host's part of a shuffle when that host is cut off notices after
+    # the first of these, or after the third if it connects; it does not try again.
+    "spark.shuffle.io.connectionTimeout": "8s",
+    "spark.shuffle.io.maxRetries": "0",
+    "spark.shuffle.io.connectionCreationTimeout": "3s",
+}
+"""What docs/cluster.md asks for, so that batches go on soon."""
+
 
 @dataclass
 class Stage:
@@ -83,9 +94,7 @@ def _session(url: str, address: str, folder: Path, settings: dict[str, str]) -> 
         "spark.executor.memory": EXECUTOR_MEMORY,
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # No task waits for a host on which its input is: all of it comes from the driver.
-        "spark.locality.wait": "0",
-        "spark.shuffle.io.connectionTimeout": "15s",
+        **FOR_LOST_HOSTS,
         **settings,
     }
     return new_session(folder, memory="512m", more=own, master=url)

@@ -12,7 +12,12 @@ from pathlib import Path
 
 DISK_BYTES = 256 << 20
 END_SECONDS = 20.0
-FILL = "import sys\nwith open(sys.argv[1], 'wb') as f:\n while True: f.write(bytes(1 << 20))"
+FILL = """
+import sys
+with open(sys.argv[1], 'wb', buffering=0) as file:
+    while True:
+        file.write(bytes(1 << 20))
+"""
 FREE = "import os, sys\nos.remove(sys.argv[1])"
 
 
@@ -124,11 +129,18 @@ class Host(ABC):
         for process in self._started:  # nsenter stops itself with the process that it waits for
             process.send_signal(signal.SIGCONT)
 
+    def seen_disk(self) -> Path:
+        """The host's own disk, as the machine sees it."""
+        return self.disk
+
     def fill_disk(self) -> None:
         """No byte is left on the host's own disk."""
-        self._on_disk(
-            "import sys\nf = open(sys.argv[1], 'wb')\nwhile True: f.write(bytes(1 << 20))"
-        )
+        self._on_disk(FILL)
+
+    def free_bytes(self) -> int:
+        """Of its own disk."""
+        found = os.statvfs(self.seen_disk())
+        return found.f_bavail * found.f_frsize
 
     def free_disk(self) -> None:
         """After `fill_disk`."""

@@ -72,6 +72,10 @@ class NamespacedHost(Host):
         ):
             run(*self._inside("--net"), *words.split())
 
+    def seen_disk(self) -> Path:
+        """Mounted in the host's namespace only."""
+        return Path(f"/proc/{self.pid}/root{self.disk}")
+
     def limit_link(self, rate: str) -> None:
         """What leaves the host goes at this rate at most, such as `100mbit`."""
         shape = f"tc qdisc replace dev eth0 root tbf rate {rate} burst 256kb latency 100ms"
@@ -158,6 +162,14 @@ class Network:
         """Nothing comes in or out; or only one direction of `in` and `out` is cut."""
         self._order(f"cut {host} {direction}".strip())
 
+    def wall(self, host: str, other: str, port: int) -> None:
+        """A host does not reach a port of another one, as behind a firewall."""
+        self._order(f"wall {host} {other} {port}")
+
+    def walled(self) -> int:
+        """How many frames walls have stopped."""
+        return int(self._order("walled"))
+
     def heal(self, host: str) -> None:
         """As in the beginning."""
         self._order(f"heal {host}")
@@ -206,10 +218,10 @@ class Network:
 
         self._closing.callback(end)
 
-    def _order(self, line: str) -> None:
+    def _order(self, line: str) -> str:
         assert self._switch.stdin is not None
         self._switch.stdin.write(line + "\n")
-        _expect_ok(self._switch, f"`{line}`")
+        return _expect_ok(self._switch, f"`{line}`")
 
 
 def run(*words: str) -> None:
@@ -219,7 +231,10 @@ def run(*words: str) -> None:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
-def _expect_ok(process: subprocess.Popen[str], what: str) -> None:
+def _expect_ok(process: subprocess.Popen[str], what: str) -> str:
+    """What it says besides."""
     assert process.stdout is not None
-    if (answer := process.stdout.readline().strip()) != "ok":
-        raise RuntimeError(f"{what} does not work: {answer or 'it has ended'}")
+    answer, _, more = process.stdout.readline().strip().partition(" ")
+    if answer != "ok":
+        raise RuntimeError(f"{what} does not work: {answer} {more}" if answer else f"{what} ended.")
+    return more

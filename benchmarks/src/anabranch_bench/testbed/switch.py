@@ -5,7 +5,9 @@ passes frames on between them. Whoever started it moves the devices into namespa
 as lines on standard input, and answers each with "ok":
 
     cut h1           nothing comes in or out;       cut h1 in, cut h1 out: one direction
-    heal h1          as in the beginning
+    wall h1 h2 4000  no TCP from h1 to this port of h2, as behind a firewall, nor back
+    walled           answers how many frames walls have stopped
+    heal h1          as in the beginning, without its walls
     delay h1 0.3     seconds for each frame that leaves h1
     loss h1 0.05     share of the frames that leave h1 and get lost
 
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 FRAME_BYTES_MAX = 65_550
+IPV4, TCP = b"\x08\x00", 6
 FRAMES_A_TURN = 64
 """Frames of one port before the others have their turn."""
 WAITING_MAX = 20_000
@@ -61,17 +64,26 @@ class Switch:
         self._waiting: list[tuple[float, int, Port, bytes]] = []
         self._numbers = itertools.count()
         self._chance = random.Random(seed)
+        self._walls: set[tuple[str, str, int]] = set()
+        """Who does not get through, to whom, to which of its ports."""
+        self._walled = 0
 
     def order(self, line: str) -> str:
         """Carry out one line of standard input."""
-        word, name, *rest = line.split()
+        word, *rest = line.split()
+        if word == "walled":
+            return f"ok {self._walled}"
+        name, *rest = rest
         port = self._ports[name]
         match word:
+            case "wall":
+                self._walls.add((name, rest[0], int(rest[1])))
             case "cut":
                 port.lets_in = port.lets_in and rest == ["out"]
                 port.lets_out = port.lets_out and rest == ["in"]
             case "heal":
                 port.heal()
+                self._walls = {wall for wall in self._walls if name not in wall[:2]}
             case "delay":
                 port.delay_seconds = float(rest[0])
             case "loss":
@@ -96,11 +108,20 @@ class Switch:
                 self._pass(port, target, frame)
 
     def _pass(self, source: Port, target: Port, frame: bytes) -> None:
-        if source.delay_seconds == 0.0:
+        if self._walls and self._is_walled(source.name, target.name, frame):
+            self._walled += 1
+        elif source.delay_seconds == 0.0:
             self._write(target, frame)
         elif len(self._waiting) < WAITING_MAX:
             due = time.monotonic() + source.delay_seconds
             heapq.heappush(self._waiting, (due, next(self._numbers), target, frame))
+
+    def _is_walled(self, source: str, target: str, frame: bytes) -> bool:
+        ports = tcp_ports(frame)
+        if ports is None:
+            return False
+        there, back = (source, target, ports[1]), (target, source, ports[0])
+        return there in self._walls or back in self._walls
 
     def flush(self) -> float | None:
         """Pass on what is due; seconds until the next frame is, None: there is none."""
@@ -116,6 +137,15 @@ class Switch:
                 os.write(target.fd, frame)
             except OSError:  # its queue is full, or the host is down: lost
                 return
+
+
+def tcp_ports(frame: bytes) -> tuple[int, int] | None:
+    """From which port to which one, if it is TCP over IPv4."""
+    if frame[12:14] != IPV4 or frame[23] != TCP:
+        return None
+    words_of_header = frame[14] & 0x0F
+    source, target = struct.unpack_from("!HH", frame, 14 + 4 * words_of_header)
+    return source, target
 
 
 def open_port(name: str, device: str) -> Port:

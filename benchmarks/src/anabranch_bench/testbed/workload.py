@@ -6,11 +6,13 @@ every batch are known; every output row and all state can be computed again, one
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from anabranch.errors import ReconfigurationFailed
 from anabranch.spark.grouping import GroupedStream
 from anabranch_bench.testbed.driver_program import Stage
 
@@ -28,6 +31,9 @@ CUSTOMERS = 1000
 SPREAD = 2_654_435_761
 MODULUS = 1_000_003
 """Of the chain: a value that only the right rows in the right order give."""
+NOTE_LETTERS = 6_000
+"""Kept for each customer, so that a move takes its time and state does not fit anywhere."""
+SITES = ("berlin", "paris")
 WRONG_SHOWN = 5
 TWICE = -1
 """Instead of a customer: the batch has put out something for a customer more than once."""
@@ -36,18 +42,28 @@ Rows = dict[int, tuple[int, ...]]
 
 
 class Chain(StatefulProcessor):
-    """Counts a customer's orders and chains their numbers; says what it had before."""
+    """Counts a customer's orders and chains their numbers; says what it had before.
+
+    The first order leaves a long note, which stays.
+    """
 
     OUTPUT = "customer long, before long, orders long, chain long"
 
+    def __init__(self, letters: int) -> None:
+        """Of each note."""
+        self._letters = letters
+
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """One value for each customer."""
+        """Two values for each customer."""
         self._state = handle.getValueState("chain", "orders long, chain long")
+        self._note = handle.getValueState("note", "text string")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         """In the order of the stream, whatever the order of arrival."""
         before, chain = self._state.get() or (0, 0)
         orders = before
+        if not orders:
+            self._note.update((note_of(key[0], self._letters),))
         for number in sorted(row.row for row in rows):
             orders, chain = orders + 1, next_link(chain, number)
         self._state.update((orders, chain))
@@ -57,6 +73,22 @@ class Chain(StatefulProcessor):
 def next_link(chain: int, number: int) -> int:
     """The chain with one more order."""
     return (chain * 31 + number) % MODULUS
+
+
+def site_of(customer: int) -> str:
+    """Each customer belongs to one."""
+    return SITES[customer % len(SITES)]
+
+
+def site_column(customer: Any) -> Any:
+    """The same, in Spark."""
+    names = F.array(*(F.lit(site) for site in SITES))
+    return F.element_at(names, (customer % len(SITES)).cast("int") + 1)
+
+
+def note_of(customer: int, letters: int) -> str:
+    """What no compression makes much shorter."""
+    return hashlib.shake_128(str(customer).encode()).hexdigest(letters // 2)
 
 
 class CheckedQuery:
@@ -73,6 +105,8 @@ class CheckedQuery:
         self.batches: dict[int, list[Rows]] = {}
         """The outputs each time that Spark ran the batch."""
         self.query: Any = None
+        self.letters = NOTE_LETTERS
+        self.checkpoint = stage.folder / f"checkpoint-{name}"
 
     def start(self) -> None:
         """Start or restart it on its checkpoint."""
@@ -92,7 +126,7 @@ class CheckedQuery:
             .writeStream.foreachBatch(self._write)
             .outputMode("update")
             .trigger(processingTime=f"{round(1000 * self._seconds)} milliseconds")
-            .option("checkpointLocation", str(self._stage.folder / f"checkpoint-{self.name}"))
+            .option("checkpointLocation", str(self.checkpoint))
             .start()
         )
         threading.Thread(target=self._watch, args=(self.query,), daemon=True).start()
@@ -116,7 +150,7 @@ class CheckedQuery:
             self._stage.tell("ended", query=self.name, error=str(error))
 
 
-class Oracle:
+class OrdersOracle:
     """The same computation, one row after the other."""
 
     def __init__(self) -> None:
@@ -150,13 +184,13 @@ class Oracle:
         keys = customers.tolist()
         totals: Rows = {c: (int(self.orders[c]), int(self.amounts[c])) for c in keys}
         chain: Rows = {c: (int(before[c]), int(self.orders[c]), self.chains[c]) for c in keys}
-        return {"totals": totals, "chain": chain, "spark": totals}
+        return {"totals": totals, "chain": chain, "spark": totals, "sites": totals}
 
 
 # -- functions of the driver program --
 
 
-def start_service(stage: Stage, hosts: Any = None, **options: Any) -> str:
+def start_service(stage: Stage, hosts: Any = None, folder: str = "state", **options: Any) -> str:
     """A state service; `hosts` as for StateService, or ["module:class", arguments]."""
     import anabranch
 
@@ -165,14 +199,19 @@ def start_service(stage: Stage, hosts: Any = None, **options: Any) -> str:
         hosts = getattr(importlib.import_module(module), name)(**hosts[1])
     if hosts is not None:
         options["hosts"] = hosts
-    location = stage.folder / "state"
+    location = stage.folder / folder
     stage.service = anabranch.StateService(stage.spark, str(location), **options)
     stage.closing.callback(stage.service.stop)
     return str(location)
 
 
-def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
-    """`totals`: an aggregate; `chain`: a processor of rows; `spark`: totals by Spark itself."""
+def start_query(
+    stage: Stage, operator: str, seconds: float = 0.5, letters: int = NOTE_LETTERS
+) -> None:
+    """`totals`: an aggregate; `chain`: a processor of rows; `spark`: totals by Spark itself.
+
+    `sites`: totals that are placed by the customer's site.
+    """
 
     def totals(orders: DataFrame) -> DataFrame:
         from anabranch import agg
@@ -182,14 +221,27 @@ def start_query(stage: Stage, operator: str, seconds: float = 0.5) -> None:
 
     def chain(orders: DataFrame) -> DataFrame:
         grouped: GroupedStream = stage.service.group_by(orders, "customer")
-        return grouped.transformWithState(Chain(), Chain.OUTPUT, "Update", "None", name="chain")
+        return grouped.transformWithState(
+            Chain(letters), Chain.OUTPUT, "Update", "None", name="chain"
+        )
 
     def spark(orders: DataFrame) -> DataFrame:
         amount = F.sum("amount").alias("amount")
         return orders.groupBy("customer").agg(F.count("*").alias("orders"), amount)
 
-    make = {"totals": totals, "chain": chain, "spark": spark}[operator]
+    def sites(orders: DataFrame) -> DataFrame:
+        from anabranch import agg
+
+        placed = orders.withColumn("site", site_column(F.col("customer")))
+        grouped = stage.service.group_by(placed, "site", "customer", placed_by="site")
+        found: DataFrame = grouped.aggregate(
+            orders=agg.count(), amount=agg.sum("amount"), name="sites"
+        )
+        return found.drop("site")
+
+    make = {"totals": totals, "chain": chain, "spark": spark, "sites": sites}[operator]
     stage.queries[operator] = query = CheckedQuery(stage, operator, make, seconds)
+    query.letters = letters
     query.start()
     stage.closing.callback(query.query.stop)
 
@@ -209,7 +261,7 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     """
     verdict: dict[str, Any] = {"batches": {}, "again": 0, "wrong": []}
     for operator, query in stage.queries.items():
-        oracle = Oracle()
+        oracle = OrdersOracle()
         batches = {number: list(runs) for number, runs in list(query.batches.items())}
         latest: Rows = {}
         for number in range(len(batches)):
@@ -230,15 +282,29 @@ def check(stage: Stage, late: bool = False) -> dict[str, Any]:
     return verdict
 
 
-def _check_state(stage: Stage, operator: str, oracle: Oracle) -> list[str]:
+def _check_state(stage: Stage, operator: str, oracle: OrdersOracle) -> list[str]:
     of = (operator, "chain") if operator == "chain" else (operator,)
     keys = list(range(CUSTOMERS))
-    epoch, values = stage.service.state(*of).read(keys)
+    asked = [(site_of(key), key) for key in keys] if operator == "sites" else keys
+    epoch, values = stage.service.state(*of).read(asked)
     # State may be a batch ahead of the sink: that is the one which was running.
     for number in range(oracle.batches, epoch + 1):
         oracle.batch(number)
     found = {k: tuple(row) for k, row in zip(keys, values, strict=True) if row is not None}
-    return _differences(f"{operator}, state of batch {epoch}", oracle.state()[operator], found)
+    wrong = _differences(f"{operator}, state of batch {epoch}", oracle.state()[operator], found)
+    return wrong if operator != "chain" else [*wrong, *_check_notes(stage, found)]
+
+
+def _check_notes(stage: Stage, customers: Rows) -> list[str]:
+    keys = sorted(customers)
+    _, values = stage.service.state("chain", "note").read(keys)
+    letters = stage.queries["chain"].letters
+    notes = zip(keys, values, strict=True)
+    return [
+        f"chain: customer {key} has another note"
+        for key, row in notes
+        if row is None or tuple(row) != (note_of(key, letters),)
+    ]
 
 
 def _differences(where: str, expected: Rows, found: Rows) -> list[str]:
@@ -247,12 +313,6 @@ def _differences(where: str, expected: Rows, found: Rows) -> list[str]:
         for key in sorted(expected.keys() | found.keys())
         if expected.get(key) != found.get(key)
     ]
-
-
-def read_state(stage: Stage, operator: str) -> int:
-    """Rows of the operator's state, by the state reader: tasks on all hosts read the location."""
-    reader = stage.spark.read.format("anabranch").option("operatorName", operator)
-    return int(reader.load(str(stage.folder / "state")).count())
 
 
 def service(stage: Stage, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -269,8 +329,12 @@ def move(stage: Stage, method: str, *args: Any, **kwargs: Any) -> int:
 def report(stage: Stage, number: int, seconds: float) -> dict[str, Any]:
     """Wait for a move; its report."""
     handle = stage.handles[number]
-    is_over = handle.wait(seconds)
-    return {"is_over": is_over, **json.loads(json.dumps(handle.report().as_json(), default=str))}
+    with suppress(ReconfigurationFailed):  # its outcome says so
+        handle.wait(seconds)
+    return {
+        "is_over": handle.is_done,
+        **json.loads(json.dumps(handle.report().as_json(), default=str)),
+    }
 
 
 def tasks_at_a_time(stage: Stage, count: int, seconds: float) -> int:

@@ -63,7 +63,7 @@ class Steady:
         return max(start, end if self.rows is None else min(end, self.rows))
 
 
-class Places(InputPartition):
+class RowRange(InputPartition):
     """Rows [first, end) of a stream."""
 
     def __init__(self, first: int, end: int) -> None:
@@ -71,13 +71,13 @@ class Places(InputPartition):
         self.end = end
 
 
-def cut(first: int, end: int, parts: int) -> list[Places]:
+def cut(first: int, end: int, parts: int) -> list[RowRange]:
     """At most `parts` pieces that cover [first, end)."""
     size = max(1, -(-(end - first) // parts))
-    return [Places(at, min(at + size, end)) for at in range(first, end, size)]
+    return [RowRange(at, min(at + size, end)) for at in range(first, end, size)]
 
 
-def read_places(events: Events, places: Places) -> Iterator[Any]:
+def read_places(events: Events, places: RowRange) -> Iterator[Any]:
     """Record batches of a bounded size."""
     for at in range(places.first, places.end, _SLICE_ROWS):
         yield events.between(at, min(at + _SLICE_ROWS, places.end))
@@ -111,7 +111,7 @@ class EventStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In a task."""
-        assert isinstance(partition, Places)
+        assert isinstance(partition, RowRange)
         return read_places(self._events, partition)
 
 
@@ -125,11 +125,11 @@ class EventReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Neighbouring pieces."""
-        return list(cut(0, self._rows, self._parts)) or [Places(0, 0)]
+        return list(cut(0, self._rows, self._parts)) or [RowRange(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In a task."""
-        assert isinstance(partition, Places)
+        assert isinstance(partition, RowRange)
         return read_places(self._events, partition)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import time
 from pathlib import Path
 
@@ -69,6 +71,19 @@ def test_stopping_early_keeps_what_was_done(spark: SparkSession, tmp_path: Path)
     assert result.verifications
     assert result.timeline is not None
     assert result.timeline.end > 0
+
+
+@pytest.mark.slow
+def test_sigterm_has_a_summary_and_one_last_line(tmp_path: Path) -> None:
+    """It does not wait for the batch that runs, and shows nothing of Py4J."""
+    words = ["run", "key-count", "--keys", "100", "--rate", "1000", "--duration", "10m"]
+    words += ["--json", str(tmp_path / "out.json")]
+    started = re.compile(r"warming up, [1-9][\d,]* rows")
+    rest = interrupt(words, lambda line: bool(started.match(line)), by=signal.SIGTERM)
+    assert "Interrupted." in rest
+    assert rest.splitlines()[-1] == "anabranch: ended by SIGTERM."
+    assert not re.search("traceback|py4j", rest, re.IGNORECASE)
+    assert json.loads((tmp_path / "out.json").read_text())["interrupted"] is True
 
 
 @pytest.mark.soak

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
 from anabranch.processor.columnar.kernels import Kernel, States
+from anabranch.processor.columnar.selection import Nth
+from anabranch.state.columnar.grouping import Segments
 from anabranch.state.columnar.values import flat
 
 WINDOW_START = "__window_start"
@@ -29,6 +32,20 @@ class Measure:
     def fields(self) -> list[pa.Field]:
         """State columns, named after the result."""
         return [pa.field(f"{self.name}.{f.name}", f.type, f.nullable) for f in self.kernel.fields]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it matters which row comes first."""
+        return isinstance(self.kernel, Nth)
+
+    def reduced(self, segments: Segments, rows: pa.Table, order: npt.NDArray[Any]) -> States:
+        """One state a segment, of rows in another order."""
+        column = self.input(rows)
+        return self.kernel.reduce(segments, None if column is None else column.take(order))
+
+    def results(self, states: States) -> dict[str, Any]:
+        """What leaves the operator, by name."""
+        return {self.name: self.kernel.result(states)}
 
     def input(self, rows: pa.Table) -> Any:
         """The input column of the rows."""

@@ -131,6 +131,10 @@ class ColumnarProcessor(ABC):
         """
         raise NotImplementedError
 
+    def idle_rows(self) -> pa.Table | None:
+        """Without key columns: what counts as a row in a batch that has none. None: nothing."""
+        return None
+
     def show(self, state: pa.Table) -> pa.Table:
         """What a lookup gives for state columns, one row a key; the state unless overridden."""
         return state

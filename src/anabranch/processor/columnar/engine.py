@@ -16,7 +16,7 @@ from anabranch.processor.columnar.definition import ColumnarDefinition
 from anabranch.processor.columnar.late import timely
 from anabranch.processor.columnar.returned import ProcessorCalls, Returned
 from anabranch.processor.columnar.sessions import SessionProcessor
-from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
+from anabranch.processor.contract import BatchTimes, CodePlace, OperatorStats, Transaction, View
 from anabranch.state.backend import MEMORY, Backend
 from anabranch.state.columnar.arena import TooManyBytes
 from anabranch.state.columnar.compare import normalise
@@ -30,6 +30,8 @@ from anabranch.state.contract import GroupState
 _PIECE_ROWS_MAX = 1 << 20
 _PIECE_BYTES_MAX = 128 << 20
 _MICROS = 1000
+_NO_KEY = np.zeros(1, np.int64)
+"""The hash of the only key of an operator without key columns."""
 
 
 class ColumnarEngine:
@@ -60,14 +62,18 @@ class ColumnarEngine:
         """Rows of all chunks, then the entries that expire."""
         tables = cast("Mapping[int, GroupTable]", states)
         stats = OperatorStats()
+        is_idle = True
         for chunk in tx.chunks():
             for piece in self._pieces(chunk.rows):
+                is_idle = False
                 self._rows(tx, tables, piece, stats)
+        if is_idle and int(self._keyspace.group_of(_NO_KEY)[0]) in tables:
+            self._idle(tx, tables, stats)
         if self._layout.expiry is not None:
             self._expire(tx, tables, stats)
         return stats
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         """A call of the processor: of many keys."""
         return self._calls.place
 
@@ -177,6 +183,14 @@ class ColumnarEngine:
                 self._rows(tx, tables, rows.take(np.sort(some)), stats)
             return
         self._finish(tx, entries, groups, self._calls.call("process", batch), stats)
+
+    def _idle(
+        self, tx: Transaction, tables: Mapping[int, GroupTable], stats: OperatorStats
+    ) -> None:
+        """A batch without rows, for an operator without key columns."""
+        rows = self._processor.idle_rows()
+        if rows is not None:
+            self._rows(tx, tables, rows.add_column(0, HASH, pa.array(_NO_KEY)), stats)
 
     def _timely(self, rows: pa.Table, times: BatchTimes, stats: OperatorStats) -> pa.Table:
         """Rows as the definition types them, each column one array, without those that are late."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.contract import Place
+from anabranch.processor.contract import CodePlace
 from anabranch.processor.user_error import user_failure
 from anabranch.state.columnar.values import Bools, flat
 
@@ -20,11 +20,11 @@ class ProcessorCalls:
 
     def __init__(self, processor: ColumnarProcessor) -> None:
         self._processor = processor
-        self.place: Place | None = None
+        self.place: CodePlace | None = None
 
     def call(self, method: str, batch: KeyedBatch) -> Returned:
         """What it returned."""
-        self.place = Place(f"{type(self._processor).__name__}.{method}", batch)
+        self.place = CodePlace(f"{type(self._processor).__name__}.{method}", batch)
         try:
             return Returned(self._processor, method, batch)
         finally:

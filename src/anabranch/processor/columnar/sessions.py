@@ -13,7 +13,6 @@ import pyarrow as pa
 from anabranch.model.keyspace import Int64s
 from anabranch.processor.columnar.aggregates import Measure
 from anabranch.processor.columnar.api import ColumnarProcessor, KeyedBatch, Update
-from anabranch.processor.columnar.selection import Nth
 from anabranch.state.columnar.compare import list_parts
 from anabranch.state.columnar.grouping import Places, Segments
 from anabranch.state.columnar.values import Bools, flat, to_arrow, to_numpy
@@ -52,13 +51,13 @@ class SessionProcessor(ColumnarProcessor):
         expires: bool,
     ) -> None:
         self._measures = list(measures)
-        self._ordered = any(isinstance(measure.kernel, Nth) for measure in measures)
+        self._ordered = any(measure.is_ordered for measure in measures)
         """Whether it matters which row comes first: then rows and sessions are joined in the order
         of their starts, as in Spark, and not rows among themselves first."""
         self._output_schema = output_schema
         self._append = append
         self.expiry = _NEXT_END if expires else None
-        self._time = output_schema.field(len(output_schema) - len(self._measures) - 1).type
+        self._time = output_schema.field(len(output_schema) - self._width(measures) - 1).type
         self._moment = self._time.field(0).type
         fields = [f for m in self._measures for f in m.fields]
         self._fields = [
@@ -74,6 +73,11 @@ class SessionProcessor(ColumnarProcessor):
         )
         self.combined_schema = pa.schema(self._fields)
         self._names = self.combined_schema.names
+
+    @staticmethod
+    def _width(measures: Sequence[Measure]) -> int:
+        """Columns that the measures have in the result."""
+        return len(measures)
 
     @property
     def state_schema(self) -> pa.Schema:
@@ -125,13 +129,12 @@ class SessionProcessor(ColumnarProcessor):
         offsets, values = list_parts(column)
         keys = np.repeat(np.arange(len(column)), np.diff(offsets))
         sessions = self._unpack(keys, values.flatten(), np.zeros(len(keys), bool))
-        results = [
-            measure.kernel.result(states)
-            for measure, states in zip(self._measures, sessions.states, strict=True)
-        ]
+        results: dict[str, Any] = {}
+        for measure, states in zip(self._measures, sessions.states, strict=True):
+            results |= measure.results(states)
         bounds = [to_arrow(x, None, self._moment) for x in (sessions.starts, sessions.ends)]
-        names = ["start", "end", *(measure.name for measure in self._measures)]
-        rows = pa.StructArray.from_arrays([*bounds, *results], names)
+        names = ["start", "end", *results]
+        rows = pa.StructArray.from_arrays([*bounds, *results.values()], names)
         starts = pa.array(np.asarray(offsets, np.int32))
         return pa.table({_SESSIONS: pa.ListArray.from_arrays(starts, rows)})
 
@@ -146,11 +149,7 @@ class SessionProcessor(ColumnarProcessor):
         keys, starts, ends = keys[order], starts[order], ends[order]
         each = np.arange(len(keys))
         segments, last = _joined(keys, starts, ends) if join else (Segments(each, each), ends)
-        states = []
-        for measure in self._measures:
-            column = measure.input(batch.rows)
-            ordered = None if column is None else column.take(order)
-            states.append(measure.kernel.reduce(segments, ordered))
+        states = [measure.reduced(segments, batch.rows, order) for measure in self._measures]
         at = segments.starts
         return Sessions(keys[at], starts[at], last, states, np.ones(len(at), bool))
 
@@ -228,7 +227,7 @@ class SessionProcessor(ColumnarProcessor):
         columns = [key.take(some.keys) for key in batch.key_columns]
         columns.append(pa.StructArray.from_arrays(bounds, fields=list(self._time)))
         for measure, states in zip(self._measures, some.states, strict=True):
-            columns.append(measure.kernel.result(states))
+            columns += measure.results(states).values()
         return pa.Table.from_arrays(columns, names=self._output_schema.names)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from anabranch.errors import AnabranchError, ProcessorError
 from anabranch.model.keyspace import Int64s, KeySpace
 from anabranch.model.spark_task import NO_TASK
-from anabranch.processor.contract import BatchTimes, OperatorStats, Place, Transaction, View
+from anabranch.processor.contract import BatchTimes, CodePlace, OperatorStats, Transaction, View
 from anabranch.processor.rows.collector import paused_collector
 from anabranch.processor.rows.cursor import Cursor
 from anabranch.processor.rows.definition import RowInput, RowOperatorDefinition
@@ -125,13 +125,13 @@ class RowEngine:
             self._output_groups = []
         return stats
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         method, key = self._cursor.method, self._cursor.key
         if method is None:
             return None
         name = f"{self._definition.processor_name}.{method}"
         mark = self._cursor.call or key
-        return Place(name, mark, None if key is None else lambda: self._shown(key))
+        return CodePlace(name, mark, None if key is None else lambda: self._shown(key))
 
     def due_hashes(self, state: GroupState, times: BatchTimes) -> Int64s:
         if self.due_column is None:

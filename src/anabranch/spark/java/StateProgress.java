@@ -3,31 +3,40 @@ package anabranch;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import org.apache.spark.sql.catalyst.expressions.GenericRowWithSchema;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.mutable.ArrayDeque;
 import scala.collection.mutable.Queue;
 
 /**
- * Puts operators of the service into the progress of their query, as `stateOperators`.
+ * Puts operators of the service into the progress of their query, as `stateOperators` and as
+ * `observedMetrics`.
  *
  * <p>Spark fills that array from its own physical operators only. Each progress goes through a
  * queue of the query before anybody sees it: `lastProgress`, listeners, the UI, the event log. So
  * that queue is replaced, once for each run of a query, by one that completes what is added.
  */
 public class StateProgress {
-    /** What an operator did in a batch: its name in progress, then `field=number`, by spaces. */
+    /**
+     * What an operator did in a batch: its name in progress, then `field=number`, by spaces.
+     * `observed`: the name of the same numbers in `observedMetrics`, or "" for none.
+     */
     public void report(
-            SparkSession session, String queryId, String operator, long batch, String report) {
+            SparkSession session, String queryId, String operator, long batch, String report,
+            String observed) {
         Map running = session.sharedState().activeStreamingQueries();
         Object query = running.get(UUID.fromString(queryId));
         if (query != null) {
-            OperatorReport added = new OperatorReport(batch, report);
+            OperatorReport added = new OperatorReport(batch, report, observed);
             added.shown(batch); // what does not work is found out here, not in the query's thread
             ProgressQueue.of(query).put(operator, added);
         }
@@ -67,6 +76,13 @@ class ProgressQueue extends Queue {
         }
     }
 
+    private static void set(StreamingQueryProgress progress, String name, Object value)
+            throws ReflectiveOperationException {
+        Field field = StreamingQueryProgress.class.getDeclaredField(name);
+        field.setAccessible(true);
+        field.set(progress, value);
+    }
+
     void put(String operator, OperatorReport report) {
         synchronized (reports) {
             reports.put(operator, report);
@@ -89,13 +105,17 @@ class ProgressQueue extends Queue {
     private void complete(StreamingQueryProgress progress) {
         StateOperatorProgress[] before = progress.stateOperators();
         List all = new ArrayList(java.util.Arrays.asList(before));
-        for (Object report : reports.values()) {
-            all.add(((OperatorReport) report).shown(progress.batchId()));
+        Map metrics = new HashMap(progress.observedMetrics());
+        for (Object each : reports.values()) {
+            OperatorReport report = (OperatorReport) each;
+            all.add(report.shown(progress.batchId()));
+            report.observe(progress.batchId(), metrics);
         }
         try {
-            Field field = StreamingQueryProgress.class.getDeclaredField("stateOperators");
-            field.setAccessible(true);
-            field.set(progress, all.toArray(new StateOperatorProgress[0]));
+            set(progress, "stateOperators", all.toArray(new StateOperatorProgress[0]));
+            if (metrics.size() > progress.observedMetrics().size()) {
+                set(progress, "observedMetrics", metrics);
+            }
         } catch (ReflectiveOperationException error) {
             throw new IllegalStateException("This release of Spark has other progress", error);
         }
@@ -106,11 +126,13 @@ class ProgressQueue extends Queue {
 class OperatorReport {
     private final long batch;
     private final String name;
+    private final String observed;
     private final Map fields = new LinkedHashMap();
 
-    OperatorReport(long batch, String report) {
+    OperatorReport(long batch, String report, String observed) {
         String[] parts = report.split(" ");
         this.batch = batch;
+        this.observed = observed;
         this.name = parts[0];
         for (int at = 1; at < parts.length; at++) {
             int end = parts[at].indexOf('=');
@@ -144,6 +166,18 @@ class OperatorReport {
         } catch (ReflectiveOperationException error) {
             throw new IllegalStateException("This release of Spark has other progress", error);
         }
+    }
+
+    /** As `df.observe` would show it, in the progress of the batch itself. */
+    void observe(long shownBatch, Map metrics) {
+        if (observed.isEmpty() || shownBatch != batch) {
+            return;
+        }
+        StructType schema = new StructType();
+        for (Object field : fields.keySet()) {
+            schema = schema.add((String) field, DataTypes.LongType, false);
+        }
+        metrics.put(observed, new GenericRowWithSchema(fields.values().toArray(), schema));
     }
 
     private static Long take(Map rest, String field, boolean isShown) {

@@ -18,7 +18,7 @@ from anabranch.state.columnar.index import Slots
 from anabranch.state.columnar.layout import (
     KEPT_BITS,
     ColumnarLayout,
-    Part,
+    RecordColumn,
     Unchanged,
     columns_of,
     fixed,
@@ -205,7 +205,7 @@ class KeyedEntries:
         ]
         return np.concatenate(found) if found else np.empty(0, self.layout.raw)
 
-    def _column(self, part: Part, raw: Raw, needles: Places) -> Any:
+    def _column(self, part: RecordColumn, raw: Raw, needles: Places) -> Any:
         """One column of records that were read for the given keys."""
         values, valid = self.layout.decode(part, raw.view(self.layout.record))
         if not part.in_arena:

@@ -19,13 +19,13 @@ SECTION = "state"
 Records = npt.NDArray[np.void]
 
 Unchanged = Mapping[str, Bools]
-"""Which values of columns (by `Part.value`) are what they were."""
+"""Which values of columns (by `RecordColumn.value`) are what they were."""
 
 KEPT_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordColumn:
     """Where one column is in the record."""
 
     name: str
@@ -55,12 +55,12 @@ class ColumnarLayout:
         self.expiry_part = next((p for p in self.parts if p.name == expiry), None)
         self.columns = [HASH, *keys.names, *state.names]
 
-    def decode(self, part: Part, records: Records) -> tuple[Values, Bools | None]:
+    def decode(self, part: RecordColumn, records: Records) -> tuple[Values, Bools | None]:
         """Values (or arena rows) and validity of one column, contiguous."""
         valid = None if part.valid is None else np.ascontiguousarray(records[part.valid])
         return np.ascontiguousarray(records[part.value]), valid
 
-    def encode(self, part: Part, array: Any, records: Records) -> None:
+    def encode(self, part: RecordColumn, array: Any, records: Records) -> None:
         """Write a fixed-width column into records."""
         values, valid = to_numpy(array)
         records[part.value] = values
@@ -111,17 +111,17 @@ class ColumnarLayout:
         return pa.Table.from_arrays([pa.array(hashes), ops, *keys, *state], schema=self.log_schema)
 
 
-def _part(prefix: str, field: pa.Field, fields: list[tuple[str, Any]]) -> Part:
+def _part(prefix: str, field: pa.Field, fields: list[tuple[str, Any]]) -> RecordColumn:
     dtype = storage_dtype(field.type)
     fields.append((prefix, np.dtype(np.int32) if dtype is None else dtype))
     valid = None
     if dtype is not None and field.nullable:
         valid = prefix + "v"
         fields.append((valid, np.dtype(np.bool_)))
-    return Part(field.name, field.type, field.nullable, prefix, valid, dtype is None)
+    return RecordColumn(field.name, field.type, field.nullable, prefix, valid, dtype is None)
 
 
-def fixed(part: Part, values: Values, valid: Bools | None) -> Any:
+def fixed(part: RecordColumn, values: Values, valid: Bools | None) -> Any:
     """Decoded values of a fixed-width column as an Arrow array."""
     return to_arrow(values, valid, part.kind)
 

@@ -55,13 +55,13 @@ class UserCall:
 
 @dataclass(frozen=True, slots=True)
 class UserCalls:
-    """The reply to `Watch`."""
+    """The reply to `SlowCalls`."""
 
     calls: tuple[UserCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Watch(Call[UserCalls]):
+class SlowCalls(Call[UserCalls]):
     """Are you there, and which calls of user code take long?"""
 
     longer_than_seconds: float

@@ -45,6 +45,16 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
+class StateFolder:
+    """Where workers keep state that is not in memory."""
+
+    is_needed: bool = False
+    """Whether there is any."""
+    wanted: str | None = None
+    """What the user has written; None: each host has its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinReply:
     """The reply to `Join`."""
 
@@ -60,6 +70,7 @@ class JoinReply:
     lease_seconds: float
     environment: dict[str, str]
     """What the driver has set for workers (`ANABRANCH_*`)."""
+    state_folder: StateFolder = StateFolder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ class Prove(Call[ProveReply]):
     """Where the agent answers, as its workers will, with its name."""
     error: str | None
     """Why it could not do all that."""
+    folder_error: str | None = None
+    """Why its workers could not keep state in their folder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ CoordinatorCall = LaneCall | AgentCall | hosts.Introduce | control.Ping
 WorkerCall = (
     control.Install
     | control.Ping
-    | control.Watch
+    | control.SlowCalls
     | control.Committed
     | control.Status
     | control.Loads
@@ -51,7 +51,7 @@ NAMES: dict[type, str] = {
     hosts.ReturnHead: "return",
     control.Install: "install",
     control.Ping: "ping",
-    control.Watch: "watch",
+    control.SlowCalls: "slow-calls",
     control.Committed: "committed",
     control.Status: "status",
     control.Loads: "loads",

@@ -78,7 +78,7 @@ class PartContent:
         return list(wanted)
 
 
-Install = Callable[[PartContent, ArrivingGroup], None]
+PutInPlace = Callable[[PartContent, ArrivingGroup], None]
 """Puts a part in place; nobody works on the state meanwhile."""
 
 
@@ -146,7 +146,7 @@ class ArrivalTable:
 
     # -- offers, from threads beside transactions --
 
-    def offer(self, slot: OperatorSlot, offer: protocol.PartOffered, install: Install) -> bool:
+    def offer(self, slot: OperatorSlot, offer: protocol.PartOffered, install: PutInPlace) -> bool:
         """Whether a part was of use; waits while a transaction brings the key group here."""
         core, place = self.core, (offer.operator, int(offer.group), offer.session)
         decided: Future[protocol.InstallPart | protocol.DiscardPart] = Future()
@@ -164,7 +164,7 @@ class ArrivalTable:
         return True
 
     def _install(
-        self, slot: OperatorSlot, offer: protocol.PartOffered, install: Install, is_staged: bool
+        self, slot: OperatorSlot, offer: protocol.PartOffered, install: PutInPlace, is_staged: bool
     ) -> None:
         core = self.core
         done = protocol.PartInstalled(offer.operator, offer.group, offer.session)

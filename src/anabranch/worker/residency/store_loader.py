@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch.durability.heat import BinHeat
 from anabranch.durability.lazy_reader import LazyReader
 from anabranch.durability.manifest import DEFERRED, ROWS_WAIT
 from anabranch.durability.pages import PAGE_BYTES
@@ -46,8 +46,6 @@ REPORTED_STEP = 0.1
 
 FULL_SHARE = 0.8
 """Of the memory limit: beyond it only what is needed is brought."""
-
-Heat = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -329,8 +327,8 @@ class StoreLoader:
         # It must fit above the share that is full, or it would be evicted at once.
         return min(LOGGED_UNIT_BYTES, max(UNIT_BYTES, round((1 - FULL_SHARE) / 2 * limit)))
 
-    def _heat(self, slot: OperatorSlot, group: int) -> Heat:
-        rows: Heat = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)[group]
+    def _heat(self, slot: OperatorSlot, group: int) -> BinHeat:
+        rows: BinHeat = slot.heat.reshape(self._keyspace.groups, self._keyspace.bins)[group]
         return rows
 
     def _bring_unit(self, unit: Unit) -> None:

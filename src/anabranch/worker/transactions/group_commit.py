@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.file_refs import FileRef
-from anabranch.durability.pack import Part, write_parts
+from anabranch.durability.pack import PackPart, write_parts
 
 ALONE_BYTES = 4 << 20
 """A changelog of so many bytes is written at once, beside all others."""
@@ -23,7 +23,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    part: Part
+    part: PackPart
     ref: FileRef | None = None
     error: BaseException | None = None
 
@@ -43,7 +43,7 @@ class GroupCommit:
         self._writing: set[Key] = set()
         self._changed = threading.Condition()
 
-    def write(self, operator: str, part: Part) -> FileRef:
+    def write(self, operator: str, part: PackPart) -> FileRef:
         """Make a changelog durable, alone or with others; where it is."""
         if part.bytes >= ALONE_BYTES:
             return write_parts(self._blobs, [part])[0]

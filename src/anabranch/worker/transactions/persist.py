@@ -7,7 +7,7 @@ import numpy as np
 from anabranch.durability.changelog import encode_changelog
 from anabranch.durability.manifest import joined_refs
 from anabranch.durability.names import changelog_path, snapshot_path
-from anabranch.durability.pack import Part
+from anabranch.durability.pack import PackPart
 from anabranch.durability.snapshot import encode_snapshot
 from anabranch.model.ids import KeyGroup
 from anabranch.model.keyspace import HASH
@@ -77,7 +77,7 @@ class TransactionWriter:
         )
         buffers = encode_changelog(changes, slot.keyspace, slot.engine.due_column)
         with run.timed("write_ms"):
-            part = Part(path, opened.epoch, run.applied, buffers)
+            part = PackPart(path, opened.epoch, run.applied, buffers)
             written = self._commits.write(opened.operator, part)
         slot.note_changes(run.applied, changes)
         return written.text()

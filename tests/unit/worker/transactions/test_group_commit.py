@@ -13,7 +13,7 @@ from tests.unit.durability.test_pack import parts
 from anabranch.durability import names
 from anabranch.durability.blobs import MemoryBlobStore
 from anabranch.durability.file_refs import FileRef
-from anabranch.durability.pack import Part
+from anabranch.durability.pack import PackPart
 from anabranch.errors import LocationNotWritable
 from anabranch.worker.transactions import group_commit
 from anabranch.worker.transactions.group_commit import GroupCommit
@@ -33,7 +33,7 @@ class HeldBlobs(MemoryBlobStore):
         super().write(path, buffers)  # type: ignore[arg-type]
 
 
-Write = Callable[[Part], "Future[FileRef]"]
+Write = Callable[[PackPart], "Future[FileRef]"]
 
 
 @contextmanager

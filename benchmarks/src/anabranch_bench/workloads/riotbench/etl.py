@@ -9,7 +9,7 @@ from anabranch_bench.workloads.contract import Output, Workload
 from anabranch_bench.workloads.riotbench.annotation import Annotate, ToSenml
 from anabranch_bench.workloads.riotbench.bloom import BloomFilter, make_filter
 from anabranch_bench.workloads.riotbench.interpolation import Interpolation, ZeroFill
-from anabranch_bench.workloads.riotbench.joining import JOINED, Join
+from anabranch_bench.workloads.riotbench.joining import JOINED, JoinFields
 from anabranch_bench.workloads.riotbench.mqtt import Address, Publish
 from anabranch_bench.workloads.riotbench.observations import (
     OBSERVATION,
@@ -63,7 +63,7 @@ class Etl(Workload):
             )
         else:
             filled = through(events, OBSERVATION, *checks, ZeroFill())
-        joined = service.group_by(filled, "id").process(Join(dataset), JOINED, name="join")
+        joined = service.group_by(filled, "id").process(JoinFields(dataset), JOINED, name="join")
         return {"published": through(joined, "id long, message string", *self._load())}
 
     def _load(self) -> list[ObservationTask]:

@@ -16,7 +16,7 @@ from anabranch_bench.workloads.riotbench.senml import META_SEPARATOR, split_row
 JOINED = "id long, sensor string, row string"
 
 
-class Join(ColumnarProcessor):
+class JoinFields(ColumnarProcessor):
     """Key: message. State: the fields that have come, until all have."""
 
     def __init__(self, dataset: Dataset) -> None:

@@ -16,7 +16,7 @@ from anabranch_bench.workloads.riotbench.kalman import FIRST_ERROR, PROCESS_NOIS
 from anabranch_bench.workloads.riotbench.oracle.messages import read
 from anabranch_bench.workloads.riotbench.regression import WIDTH
 
-Point = tuple[int, int, str, int, str, str, int, float]
+PlotPoint = tuple[int, int, str, int, str, str, int, float]
 
 POINTS = pa.schema(
     [
@@ -75,7 +75,7 @@ class _Accumulators:
         self._size = size
         self._open: dict[tuple[str, int], list[tuple[int, str, str, list[float]]]] = {}
         self._flushes: dict[tuple[str, int], int] = defaultdict(int)
-        self.points: list[Point] = []
+        self.points: list[PlotPoint] = []
 
     def add(self, statistic: str, number: int, sensor: str, name: str, found: list[float]) -> None:
         """One result; nothing happens without numbers."""

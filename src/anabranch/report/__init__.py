@@ -1,0 +1,1 @@
+"""What happened in a span of time, as one page: pure, from entries of the journal."""
