@@ -14,6 +14,7 @@ from anabranch.cli.demo import DemoRun
 from anabranch.loadtest.picture_source import sha256_of, source_of
 from anabranch.loadtest.scaled_run import ScaledRun
 from anabranch_bench.experiments import observe
+from anabranch_bench.experiments.autoscale import best_static
 from anabranch_bench.experiments.encryption import Turn, cells
 from anabranch_bench.experiments.evaluation import Evaluation
 from anabranch_bench.experiments.evaluation_report import from_json
@@ -132,6 +133,22 @@ def test_the_table_of_observing_is_of_these_runs() -> None:
     assert cost["note_us"] < 1000, "a note of a batch costs less than a millisecond"
     turns = [observe.ObservedTurn.from_json(line) for line in lines]
     assert all(row_of([kind, *observe.cells(turns, kind)]) for kind in observe.KINDS)
+
+
+def test_the_table_of_the_autoscaler_is_of_these_runs() -> None:
+    runs = [ScaledRun.from_json(line["run"]) for line in lines_of("autoscale.jsonl", "autoscale")]
+    assert not any(run.wrong for run in runs)
+    shown = {run.name: run for run in runs}
+    for name, told in (("autoscaler", "autoscaler"), ("threshold", "threshold rule")):
+        run = shown[name]
+        cells = [told, f"{100 * run.late_share:.1f}%", f"{run.worker_seconds:,.0f}"]
+        assert row_of([*cells, str(run.actions)], "autoscaling.md")
+    best = best_static(runs)
+    assert best is not None
+    late = f"{100 * best.late_share:.1f}%"
+    assert row_of(
+        [f"{best.name}, the best one", late, f"{best.worker_seconds:,.0f}"], "autoscaling.md"
+    )
 
 
 def test_the_table_of_memory_is_of_these_runs() -> None:

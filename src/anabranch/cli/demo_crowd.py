@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anabranch.loadtest.schedule import RateCurve
     from anabranch.service import StateService
 
-CALM, BUSY = 100.0, 450.0
-"""Rows a second. Each costs 8 ms of waiting: less than one worker's time, and nearly four."""
+CALM, BUSY = 80.0, 320.0
+"""Rows a second. Each costs 8 ms of waiting: less than one worker's time, and two and a half."""
 BEFORE, DURING, AFTER = 10.0, 30.0, 10.0
 """Seconds; at least so long, and until the workers have come or gone, so long after that."""
 PATIENCE_SECONDS = 150.0

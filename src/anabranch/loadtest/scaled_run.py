@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 WARM_UP_ROWS = 600
+SAME_SECONDS = 3.0
 LATE = 2.0
 """Rows wait for one batch and run in the next: later than so many targets is too late."""
 MADE = "%Y-%m-%d %H:%M UTC"
@@ -109,8 +111,10 @@ class ScaledRun:
     @property
     def actions(self) -> int:
         """Changes of the number of workers."""
-        counts = [count for _, count in self.workers]
-        return sum(a != b for a, b in itertools.pairwise(counts))
+        steps = itertools.pairwise(self.workers)
+        found = [at for (_, before), (at, count) in steps if before != count]
+        # Workers come and go one by one within a move.
+        return sum(at - last > SAME_SECONDS for last, at in itertools.pairwise([-math.inf, *found]))
 
     def points(self) -> list[tuple[float, float]]:
         """When each batch was done, and how long its first row took."""

@@ -222,6 +222,25 @@ def test_a_step_that_brought_what_it_promised_stays() -> None:
     assert looking.memory.failed is None
 
 
+def test_a_step_that_seems_to_bring_little_is_looked_at_longer() -> None:
+    looking = Looking(TARGET.changed({"stabilization_interval": 0.5}))
+    found, at = looking.until(signals(load(200)), 3)
+    at = looking.done(found, at)
+    said = []
+    for _ in range(10):
+        last = at.queries[0].batches[-1]
+        useful = {f"w{n}": 1.0 for n in range(1, 5)}
+        new = replace(batch(last.started + 1, 200, 4), useful=useful, seconds=1.3)
+        query = replace(at.queries[0], batches=(*at.queries[0].batches, new))
+        at = Signals(new.ended, (query,), at.fleet)
+        said.append(looking.asked(at))
+        if said[-1].is_action:
+            break
+    assert "More batches will tell" in said[-2].reason
+    assert said[-1].rule is Rule.TAKEN_BACK
+    assert len(said) in (8, 9)
+
+
 def test_a_step_of_a_query_that_has_ended_is_not_judged() -> None:
     looking = Looking(TARGET)
     found, at = looking.until(signals(load(250)), 3)

@@ -37,7 +37,7 @@ def kafka(start: int, end: int, latest: int, rows: int) -> dict[str, Any]:
 
 def test_a_report() -> None:
     told = report(7, sources=[kafka(0, 10, 15, 30)])
-    assert report_of(told) == BatchReport(7, 5.0, 1.5, 10, 15)
+    assert report_of(told) == BatchReport(7, 5.0, 1.5, 10, 15, 1000)
     assert report_of(report(8, durationMs={"triggerExecution": 3})) is None
 
 
