@@ -28,6 +28,9 @@ IMAGES = sorted((ROOT / "docs" / "images").rglob("*.png"))
 PICTURES = [path for path in IMAGES if not path.name.startswith("page-")]
 """Those of measurements; the others are screenshots of the page."""
 MANY = {"many-before.jsonl": "before", "many-after.jsonl": "after"}
+MORE_OF_MANY = [
+    f"many-{way}.jsonl" for way in ("read-early", "read-late", "told-after", "told-before")
+]
 
 
 def row_of(cells: Sequence[str], page: str = "results.md") -> list[str]:
@@ -41,8 +44,8 @@ def row_of(cells: Sequence[str], page: str = "results.md") -> list[str]:
 def test_every_picture_is_drawn_from_its_raw_runs(picture: Path) -> None:
     """From a file of the picture's name, or of the folder that it is in, as it is stored now."""
     names = [picture.stem, picture.parent.name]
-    places = [STORED / f"{name}{end}" for name in names for end in (".json", ".jsonl")]
-    files = [file for file in places if file.exists()]
+    stored = [STORED / f"{name}.{kind}" for name in names for kind in ("json", "jsonl")]
+    files = [file for file in stored if file.exists()]
     shown = picture.relative_to(ROOT)
     assert files, f"no raw runs of {shown}: draw it with --from only"
     sources = [sha256_of(file) for file in files]
@@ -85,9 +88,19 @@ def lines_of(name: str, benchmark: str) -> list[dict[str, Any]]:
 
 
 def test_there_is_a_test_of_each_file_of_lines() -> None:
-    known = [*MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl", "state-memory.jsonl"]
-    known.append("autoscale.jsonl")
+    known = [*MANY, *MORE_OF_MANY, "many-40.jsonl", "encryption.jsonl", "observe.jsonl"]
+    known += ["autoscale.jsonl", "cluster.jsonl", "hosts.jsonl", "state-memory.jsonl"]
     assert sorted(path.name for path in STORED.glob("*.jsonl")) == sorted(known)
+
+
+@pytest.mark.parametrize("name", MORE_OF_MANY)
+def test_more_runs_with_many_workers_can_be_read(name: str) -> None:
+    assert all(SizeCost.from_json(line).batches for line in lines_of(name, "many"))
+
+
+def test_runs_of_the_autoscaler_can_be_read() -> None:
+    lines = lines_of("autoscale.jsonl", "autoscale")
+    assert not [run for line in lines if (run := ScaledRun.from_json(line["run"])).wrong]
 
 
 @pytest.mark.parametrize("name", sorted(MANY))

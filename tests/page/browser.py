@@ -28,7 +28,7 @@ def why_not() -> str | None:
     if not PageFiles().is_built:
         return "the page is not built: see scripts/build-page"
     if not (UI / "node_modules" / "playwright-core").is_dir():
-        return "playwright-core is not installed: run `npm ci` in ui/"
+        return "playwright-core is not installed: run `make page`"
     names = ("chromium", "chromium-browser", "google-chrome")
     if not any(shutil.which(name) for name in names):
         return "there is no Chromium: see scripts/ensure-chromium"

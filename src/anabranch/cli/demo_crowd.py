@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch.loadtest.scaled_run import ScaledRun
-    from anabranch.loadtest.schedule import Curve
+    from anabranch.loadtest.schedule import RateCurve
     from anabranch.service import StateService
 
 CALM, BUSY = 80.0, 320.0
@@ -62,7 +62,7 @@ def _begin(service: StateService) -> None:
     service.autoscale(**SETTINGS)
 
 
-def steer(passed: float, workers: Sequence[tuple[float, int]], load: Curve) -> Curve:
+def steer(passed: float, workers: Sequence[tuple[float, int]], load: RateCurve) -> RateCurve:
     """The crowd stays until there are workers for it; then all is calm until they have left."""
     (before, calm), (during, busy), (after, _) = load.pieces
     since, count = workers[-1]

@@ -85,6 +85,7 @@ class App:
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
             Route("/login", self._login),
+            Route("/favicon.ico", self._no_icon),
             Route("/", self._front),
         ]
         handlers: Any = {HTTPException: _refused, Exception: _failed}
@@ -164,6 +165,10 @@ class App:
         """For a command of the same user: a link for a browser."""
         url = f"{self._about.url}/login?code={self._tokens.new_login()}"
         return JSONResponse({"url": url}, 201)
+
+    async def _no_icon(self, _: Request) -> Response:
+        """Browsers ask for it where a document names none; the page names its own."""
+        return Response(status_code=204)
 
     async def _front(self, _: Request) -> Response:
         return self._page.front()

@@ -36,7 +36,8 @@ class StoredState:
         row = next(self._rows(key), None)
         if row is None:
             return None
-        return {name: value for name, value in row.items() if name not in (KEY, KEY_GROUP)}
+        value = {name: each for name, each in row.items() if name not in (KEY, KEY_GROUP)}
+        return value["value"] if list(value) == ["value"] else value
 
     def _rows(self, key: Any) -> Iterator[dict[str, Any]]:
         wanted = _comparable(key)

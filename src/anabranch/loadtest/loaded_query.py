@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch, Timeline
-from anabranch.loadtest.schedule import HOLD, Burst, Curve, OpenLoop, Schedule, write_schedule
+from anabranch.loadtest.schedule import HOLD, Burst, OpenLoop, RateCurve, Schedule, write_schedule
 
 POLL_SECONDS = 0.1
 START_DELAY_SECONDS = 0.2
@@ -150,13 +150,13 @@ class LoadedQuery:
         write_schedule(self._schedule, load)
         return load
 
-    def follow(self, pieces: Sequence[tuple[float, float]]) -> Curve:
+    def follow(self, pieces: Sequence[tuple[float, float]]) -> RateCurve:
         """Open loop from now on, at rates that change."""
-        load = Curve(self.next_row, time.time() + START_DELAY_SECONDS, tuple(pieces))
+        load = RateCurve(self.next_row, time.time() + START_DELAY_SECONDS, tuple(pieces))
         write_schedule(self._schedule, load)
         return load
 
-    def go_on(self, load: Curve) -> None:
+    def go_on(self, load: RateCurve) -> None:
         """The same load with other pieces from now on; what has passed must be as it was."""
         write_schedule(self._schedule, load)
 

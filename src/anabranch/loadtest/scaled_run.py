@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.loadtest.latency import Batch
 from anabranch.loadtest.loaded_query import LoadedQuery
-from anabranch.loadtest.schedule import Curve
+from anabranch.loadtest.schedule import RateCurve
 from anabranch.loadtest.waiting import Answers, checks_query
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MADE = "%Y-%m-%d %H:%M UTC"
 Look = Callable[["StateService", float], None]
 """Called a few times a second, with the seconds since the load began."""
 
-Steer = Callable[[float, Sequence[tuple[float, int]], Curve], Curve]
+Steer = Callable[[float, Sequence[tuple[float, int]], RateCurve], RateCurve]
 """Changes the pieces to come: called with the seconds so far, the workers so far, and the load."""
 
 
@@ -49,7 +49,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldDecision:
     """A decision that changed something."""
 
     at: float
@@ -69,11 +69,11 @@ class ScaledRun:
     made: str
     cores: int | None
     load_average: float
-    load: Curve
+    load: RateCurve
     batches: tuple[Batch, ...]
     workers: tuple[tuple[float, int], ...]
     """When how many workers had key groups, in seconds since the load began."""
-    decisions: tuple[Told, ...]
+    decisions: tuple[ToldDecision, ...]
     wrong: int
     """Customers whose count differs from a sequential one."""
 
@@ -157,10 +157,10 @@ class ScaledRun:
         scenario["pieces"] = tuple(map(tuple, scenario["pieces"]))
         rest = {
             "scenario": Scenario(**scenario),
-            "load": Curve(**load),
+            "load": RateCurve(**load),
             "batches": tuple(Batch(*each) for each in told["batches"]),
             "workers": tuple((at, count) for at, count in told["workers"]),
-            "decisions": tuple(Told(**each) for each in told["decisions"]),
+            "decisions": tuple(ToldDecision(**each) for each in told["decisions"]),
         }
         return cls(**{**told, **rest})
 
@@ -206,11 +206,13 @@ def run_scaled(
     )  # fmt: skip
 
 
-def told_since(service: StateService, started: float) -> tuple[Told, ...]:
+def told_since(service: StateService, started: float) -> tuple[ToldDecision, ...]:
     """Steps of the autoscaler since then."""
     found = service.autoscaler(500)["decisions"]
     return tuple(
-        Told(d["time"] - started, d["workers"], d["to"] or d["workers"], d["rule"], d["reason"])
+        ToldDecision(
+            d["time"] - started, d["workers"], d["to"] or d["workers"], d["rule"], d["reason"]
+        )
         for d in found
         if d["time"] >= started and d["action"] != "hold"
     )

@@ -65,7 +65,7 @@ class OpenLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RateCurve:
     """An open loop whose rate changes: pieces of so many seconds at so many rows a second."""
 
     first_row: int
@@ -110,7 +110,7 @@ class Curve:
         return max(start, self.first_row + due)
 
 
-Schedule = Burst | Curve | OpenLoop
+Schedule = Burst | RateCurve | OpenLoop
 HOLD = Burst(0, 0)
 """Deliver nothing. Open-loop rows go on becoming due; they are late when the load goes on."""
 
@@ -127,9 +127,9 @@ def read_schedule(path: Path) -> Schedule:
     """What `write_schedule` wrote."""
     document = json.loads(path.read_text(encoding="utf-8"))
     kind = document.pop("kind")
-    if kind == "Curve":
+    if kind == "RateCurve":
         pieces = tuple((seconds, rate) for seconds, rate in document.pop("pieces"))
-        return Curve(**document, pieces=pieces)
+        return RateCurve(**document, pieces=pieces)
     return Burst(**document) if kind == "Burst" else OpenLoop(**document)
 
 

@@ -27,7 +27,7 @@ SPREAD = 2_654_435_761
 SCHEMA = "customer long, checks long"
 
 
-class Checks(StatefulProcessor):
+class OrderChecks(StatefulProcessor):
     """Asks another service about each order, and counts the answers of each customer."""
 
     def __init__(self, row_seconds: float) -> None:
@@ -43,7 +43,8 @@ class Checks(StatefulProcessor):
         """Wait for each row."""
         new = sum(1 for _ in rows)
         time.sleep(new * self._row_seconds)
-        before = self._count.get()  # no limit: state is in this process
+        # no limit: state is in this process
+        before = self._count.get()
         total = new + (before[0] if before is not None else 0)
         self._count.update((total,))
         yield Row(customer=key[0], checks=total)
@@ -62,7 +63,7 @@ def checks_query(
             ((F.col("row") * SPREAD) % customers).alias("customer")
         )
         return service.group_by(orders, "customer").transformWithState(
-            Checks(row_seconds), SCHEMA, "update", "none", name=OPERATOR
+            OrderChecks(row_seconds), SCHEMA, "update", "none", name=OPERATOR
         )
 
     return make

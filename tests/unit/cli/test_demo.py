@@ -14,6 +14,7 @@ from anabranch.cli.demo import DemoMove, DemoRun
 from anabranch.cli.main import main
 from anabranch.loadtest import timeline_plot
 from anabranch.loadtest.latency import TimeWindow
+from anabranch.loadtest.picture_source import sha256_of, source_of
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +36,15 @@ def test_a_stored_run_is_shown_and_drawn(
 ) -> None:
     run, path, plot = made_up(), tmp_path / "demo.json", tmp_path / "demo.png"
     path.write_text(json.dumps(run.to_json()))
+    pytest.importorskip("matplotlib")
     drawn: list[Any] = []
-    monkeypatch.setattr(timeline_plot, "plot_timeline", lambda *args: drawn.append(args))
+    plot_timeline = timeline_plot.plot_timeline
+
+    def noted(*args: Any) -> None:
+        drawn.append(args)
+        plot_timeline(*args)
+
+    monkeypatch.setattr(timeline_plot, "plot_timeline", noted)
     assert main(["demo", "--from", str(path), "--plot", str(plot)]) == 0
     said = capsys.readouterr().out
     ((timeline, marks, place, about),) = drawn
@@ -45,6 +53,7 @@ def test_a_stored_run_is_shown_and_drawn(
     assert about == (
         "One run, 2026-01-02 03:04 UTC, on 2 cores; load average of the machine before it: 0.5."
     )
+    assert source_of(plot) == sha256_of(path)
     assert "what moved" in said
     peak = run.timeline.during(TimeWindow(10.0, 12.0)).peak
     assert peak > 2

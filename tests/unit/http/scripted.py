@@ -16,6 +16,7 @@ from anabranch.coordinator.move_handle import MoveHandle, Progress
 from anabranch.coordinator.planning import Forecast
 from anabranch.durability.blobs import BlobStore
 from anabranch.durability.journal import JournalContent, table_of
+from anabranch.durability.store import StateStore
 from anabranch.errors import InvalidArgument, StaleRouting
 from anabranch.http.controlled import Listener
 from anabranch.http.server import HttpServer
@@ -176,7 +177,9 @@ class Client(httpx.Client):
 
 @contextmanager
 def serving(service: ScriptedService, folder: Path) -> Iterator[HttpServer]:
-    """The server, with its files in a folder."""
+    """The server, with its files in a folder, which is a location without operators."""
+    with StateStore(str(folder)):
+        pass
     server = HttpServer(service, BlobStore(str(folder)))
     server.start()
     try:

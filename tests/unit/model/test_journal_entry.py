@@ -9,7 +9,7 @@ from anabranch.model.journal_entry import EntryKind, JournalEntry
 
 @pytest.mark.parametrize("kind", EntryKind)
 def test_what_comes_with_every_batch_can_wait(kind: EntryKind) -> None:
-    waits = kind in (EntryKind.BATCH, EntryKind.LOAD, EntryKind.OWNERSHIP)
+    waits = kind.name in ("BATCH", "LOAD", "OWNERSHIP", "SPARK")
     assert JournalEntry(kind, 1.0).is_urgent is not waits
 
 

@@ -18,8 +18,8 @@ from anabranch.autoscale.signals import Outlook
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch
 from anabranch.loadtest.loaded_query import Folders
-from anabranch.loadtest.scaled_run import MADE, ScaledRun, Scenario, Told, run_scaled
-from anabranch.loadtest.schedule import Curve
+from anabranch.loadtest.scaled_run import MADE, ScaledRun, Scenario, ToldDecision, run_scaled
+from anabranch.loadtest.schedule import RateCurve
 from anabranch.loadtest.session import spark_session
 from anabranch.service import StateService
 from anabranch.simulation.controllers import SimulatedAutoscaler, ThresholdRule
@@ -80,22 +80,22 @@ def simulate_ways(settings: AutoscaleBench, seed: int) -> Iterator[ScaledRun]:
     """The same on the simulated plant: the machine does not matter."""
     scenario = settings.scenario
     plant = PlantSettings(overhead=SIMULATED_OVERHEAD, row_seconds=scenario.row_seconds)
-    load = Curve(0, 0.0, scenario.pieces)
+    load = RateCurve(0, 0.0, scenario.pieces)
     coming = curve("crowd", int(load.seconds), load.rate_at, Random(seed), SIMULATED_NOISE)
     for way in ways(settings):
         kind, _, count = way.partition(" ")
         workers = int(count) if kind == STATIC else scenario.start
         autoscaler = SimulatedAutoscaler(AutoscaleSettings().changed(_wanted(settings)))
         rule = ThresholdRule(2, settings.most, up_seconds=5.0, down_seconds=settings.scale_down)
-        deciding: dict[str, Controller] = {AUTOSCALER: autoscaler, THRESHOLD: rule}
+        controllers: dict[str, Controller] = {AUTOSCALER: autoscaler, THRESHOLD: rule}
         course = Plant(plant, coming, workers, Random(seed + 1), target=settings.target).run(
-            deciding.get(kind)
+            controllers.get(kind)
         )
         yield _simulated(way, scenario, load, workers, course, seed)
 
 
 def _simulated(
-    way: str, scenario: Scenario, load: Curve, workers: int, course: Course, seed: int
+    way: str, scenario: Scenario, load: RateCurve, workers: int, course: Course, seed: int
 ) -> ScaledRun:
     ends = list(itertools.accumulate(batch.rows for batch in course.batches))
     batches = tuple(
@@ -104,7 +104,7 @@ def _simulated(
     )
     steps = [(0.0, workers), *((change.at, change.after) for change in course.changes)]
     decisions = tuple(
-        Told(c.at, c.before, c.after, *c.what.partition(": ")[::2]) for c in course.changes
+        ToldDecision(c.at, c.before, c.after, *c.what.partition(": ")[::2]) for c in course.changes
     )
     made = f"simulated plant, seed {seed}, {datetime.now(timezone.utc).strftime(MADE)}"
     return ScaledRun(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from anabranch.cli.main import main
 from anabranch.errors import AnabranchError
 from anabranch.loadtest.latency import Batch, Timeline
 from anabranch.loadtest.schedule import OpenLoop
@@ -15,6 +17,7 @@ from anabranch_bench.experiments.cluster import ClusterSettings, ClusterTurns
 from anabranch_bench.results.cases import CONTROL
 from anabranch_bench.results.comparison import RunSet
 
+RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 SETTINGS = ClusterSettings(strategies=("live", "pause"), rate=100.0, seconds=0.05, repeat=2)
 
 
@@ -88,3 +91,12 @@ def test_a_move_that_is_not_done_is_told_and_ends_the_link(
     with pytest.raises(AnabranchError, match="way back to 2 workers is not done: failed"):
         turns.take()
     assert [run.error for run in turns.done] == ["", "The move is not done: failed"]
+
+
+def test_the_published_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The figures of docs/results.md, from their file."""
+    assert main(["bench", "cluster", "--from", str(RESULTS / "cluster.jsonl")]) == 0
+    said = capsys.readouterr().out
+    assert "host cut off Anabranch 9.72" in said
+    assert "Spark 57.5" in said
+    assert "results equal" in said
