@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { BatchColumns } from "../src/api/types";
-import { latency, phasesOf, stacked, summary, throughput, within } from "../src/model/series";
+import { ceiling, latency, phasesOf, stacked, summary, throughput, within } from "../src/model/series";
 
 function columns(batches: { time: number; seconds: number | null; rows?: number; apply?: number; load?: number; run?: number }[]): BatchColumns {
   return {
@@ -59,6 +59,14 @@ test("phases add up to the batch", () => {
   const told = phasesOf(columns([{ time: 1, seconds: 0.5, apply: 100, run: 700 }]), 0);
   expect([told.sink, told.plan, told.commit]).toEqual([0.2, 0.02, 0.04].map((n) => expect.closeTo(n)));
   expect(phasesOf(columns([{ time: 1, seconds: 0.1, apply: 100, load: 300 }]), 0).tasks).toBe(0);
+});
+
+test("a few giants do not make all others tiny", () => {
+  const usual = Array.from({ length: 99 }, (_, at) => 1 + at / 100);
+  expect(ceiling(usual)).toBeCloseTo(1.98);
+  expect(ceiling([...usual, 40])).toBeLessThan(4);
+  expect(ceiling([1, 40])).toBe(40);
+  expect(ceiling([null])).toBe(0);
 });
 
 test("a summary of what was in a span", () => {

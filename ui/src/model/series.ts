@@ -129,6 +129,15 @@ export function stacked(columns: BatchColumns, span: Span, points: number): numb
   return data;
 }
 
+/** Where a scale ends: a few giants do not make all others tiny. */
+export function ceiling(values: readonly (number | null)[]): number {
+  const sorted = values.filter((value): value is number => value !== null).sort((a, b) => a - b);
+  const most = sorted.at(-1) ?? 0;
+  if (sorted.length < 20) return most;
+  const usual = sorted[Math.floor(0.98 * (sorted.length - 1))] as number;
+  return most > 3 * usual ? 1.6 * usual : most;
+}
+
 export interface Summary {
   batches: number;
   rows: number;

@@ -5,7 +5,7 @@ import { useStore } from "../live/store";
 import { useTheme } from "../live/theme";
 import { PHASE_COLOURS } from "../model/colour";
 import { clock, count, plural, seconds } from "../model/format";
-import { PHASES, type Phase, phasesOf, type Span, stacked, within } from "../model/series";
+import { ceiling, PHASES, type Phase, phasesOf, type Span, stacked, within } from "../model/series";
 import { Choice, Panel } from "../parts/bits";
 import { Chart } from "../parts/chart";
 import { REACHES, spanOf } from "../parts/span";
@@ -100,12 +100,11 @@ function Batches(props: {
   const columns = props.state.tape.batches;
   const { first, end } = within(columns, props.span);
   const most = useMemo(() => {
-    let top = 0;
-    for (let at = first; at < end; at += 1) {
-      const parts = phasesOf(columns, at);
-      top = Math.max(top, PHASES.reduce((sum, phase) => sum + parts[phase], 0));
-    }
-    return top;
+    const sums = Array.from({ length: end - first }, (_, at) => {
+      const parts = phasesOf(columns, first + at);
+      return PHASES.reduce((sum, phase) => sum + parts[phase], 0);
+    });
+    return ceiling(sums);
   }, [columns, first, end]);
   const aside = props.isBrushed ? (
     <button type="button" class="button small" onClick={props.onAll}>

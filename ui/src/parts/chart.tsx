@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import type { Entry, TapeMove } from "../api/types";
 import { useTheme } from "../live/theme";
 import { clock } from "../model/format";
-import type { Span } from "../model/series";
+import { ceiling, type Span } from "../model/series";
 
 export interface Line {
   label: string;
@@ -97,7 +97,7 @@ function options(element: HTMLElement, latest: { current: ChartProps }): uPlot.O
       points: { show: false },
       drag: { x: props.onBrush !== undefined, y: false, setScale: false },
     },
-    scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(most * 1.08, 1e-3)] } },
+    scales: { x: { time: true }, y: { range: () => [0, Math.max(ceiling(latest.current.data.at(-1) ?? []) * 1.08, 1e-3)] } },
     axes: [
       { ...axis, values: (_, splits) => splits.map((at) => clock(at)), space: 90, size: 30 },
       { ...axis, size: AXIS_WIDTH, space: 34, values: (_, splits) => splits.map((v) => (v === 0 ? "0" : props.unit(v))) },
@@ -186,6 +186,14 @@ function drawMarks(plot: uPlot, props: ChartProps, colour: Colour): void {
     ctx.lineTo(x + side, bbox.top);
     ctx.lineTo(x, bbox.top + 1.6 * side);
     ctx.fill();
+  }
+  const most = (props.data.at(-1) ?? []).reduce<number>((top, value) => Math.max(top, value ?? 0), 0);
+  if (most > (plot.scales.y?.max ?? most)) {
+    ctx.fillStyle = colour("--ink-2");
+    ctx.font = `${12 * devicePixelRatio}px ${getComputedStyle(plot.root).fontFamily}`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "top";
+    ctx.fillText(`↑ up to ${props.unit(most)}`, bbox.left + 8, bbox.top + 10);
   }
   if (props.at != null) line(props.at, colour("--ink"), []);
   ctx.restore();
