@@ -76,6 +76,7 @@ ON_EVERY_WAY = {
     "coordinator/maintenance.py",
     "coordinator/service_hosts.py",
     "coordinator/steady_clock.py",
+    "coordinator/useful_time.py",
     "protocol/epochs.py",
     "protocol/ownership.py",
     "protocol/reachability.py",
@@ -134,7 +135,6 @@ BESIDE_A_RESCALE = {
     "transport/messages/orders.py",
     "transport/messages/state.py",
     "transport/parcel.py",
-    "transport/wire.py",
     "worker/moves/rate_limiter.py",
     "worker/peers.py",
     # of the new process
@@ -146,8 +146,6 @@ BESIDE_A_RESCALE = {
     "transport/messages/deaths.py",
     # of what is here and what is not
     "durability/group_restore.py",
-    "errors.py",
-    "model/ids.py",
     "protocol/residency_messages.py",
     "worker/residency/snapshot_policy.py",
     "worker/residency/store_loader.py",
@@ -160,7 +158,10 @@ NOW_AND_THEN = {
     "spark/lane_host.py",
     "transport/certificate_errors.py",
     "transport/parcel.py",
+    "transport/wire.py",
     # by the clock, or after so many batches
+    "coordinator/few_threads.py",
+    "model/ownership.py",
     "coordinator/user_code_monitor.py",
     "coordinator/watch_server.py",
     "durability/garbage.py",
