@@ -91,6 +91,7 @@ def wait(stream: RatedStream, what: Callable[[], bool]) -> None:
     stream.until(what, WAIT_SECONDS)
 
 
+@pytest.mark.soak
 def test_it_follows_the_load_up_and_down(tmp_path: Path) -> None:
     with scaling(tmp_path / "s", MUCH) as (cluster, stream, _, noted):
         wait(stream, lambda: len(cluster.workers()) >= 3)
@@ -117,6 +118,7 @@ def test_recommending_moves_nothing(tmp_path: Path) -> None:
         assert scaler.describe(1)["settings"]["mode"] == "off"
 
 
+@pytest.mark.soak
 def test_a_step_that_is_taken_from_it_is_backed_off_and_tried_again(tmp_path: Path) -> None:
     """Somebody cancels its first move."""
     with scaling(tmp_path / "s", MUCH) as (cluster, stream, scaler, noted):

@@ -40,7 +40,7 @@ def until(query: LoadedQuery, what: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(420)
 def test_a_crowd_comes_and_goes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -62,7 +62,7 @@ class TestReport:
         evaluation.run()
         places = {name: tmp_path / name for name in ("json", "markdown", "plots")}
         places["plots"].mkdir()
-        write_report(argparse.Namespace(**places), evaluation)
+        write_report(argparse.Namespace(stored=None, **places), evaluation)
         text = places["markdown"].read_text()
         assert "Interrupted: these are the results so far." in text
         assert "| live" in text
